@@ -20,7 +20,7 @@ from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.trace import Trace
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

@@ -18,7 +18,7 @@ import msgspec
 
 from bench.replay import CPU, LARGE, timed, write
 from bench.table import Row, row, show
-from vcd.embedded.workload import gang, pod, pod_spec
+from vcd.embedded.workload_generator import gang, pod, pod_spec
 from vcd.eventlog import LogReader
 
 NODES, SESSIONS, REPLAYED = 1500, 6500, 5600

@@ -18,7 +18,7 @@ from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.objects import Queue
 from vcd.model.status import TERMINATED_STATUSES
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 
 GPU = "nvidia.com/gpu"

@@ -29,7 +29,7 @@ from bench.table import Row, row, show
 from bench.trace import TRACE, limited, simulate, vcd
 from vcd.cli import simview
 from vcd.cli.simulation import Scenario
-from vcd.embedded.workload import Arrival, queue
+from vcd.embedded.workload_generator import Arrival, queue
 
 COMPRESSION = 300.0
 SHARE = 0.8

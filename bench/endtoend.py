@@ -26,9 +26,9 @@ NODES, PODS, GANG = 1000, 5000, 100
 
 async def serve(node_count: int, pod_count: int) -> None:
     """Run the server's process: create the cluster, wait for a line, submit the gangs and watch the binds."""
-    from vcd.embedded.clock import ClusterClock
-    from vcd.embedded.cluster import EmbeddedCluster
-    from vcd.embedded.server import ApiServer
+    from vcd.embedded.api_server import ApiServer
+    from vcd.embedded.cluster_clock import ClusterClock
+    from vcd.embedded.embedded_cluster import EmbeddedCluster
     from vcd.embedded.store import Store
 
     clock = ClusterClock()
@@ -81,11 +81,11 @@ async def serve(node_count: int, pod_count: int) -> None:
 
 async def schedule(url: str, log: str) -> None:
     """Run the daemon's process until SIGTERM, then print its CPU time and memory."""
-    from vcd.daemon import logs
+    from vcd.daemon import structured_logging
     from vcd.daemon.options import Options
     from vcd.daemon.process import open_service
 
-    logs.configure(verbosity=-1)
+    structured_logging.configure(verbosity=-1)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     options = Options(event_log=Path(log), master=url, enable_metrics=False, enable_healthz=False)

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from vcd.eventlog import EventLog, LogReader, verify
-from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.events import ObjectGone, ObjectPut
+from vcd.model.projection_codec import encode_payload, from_manifest
 
 EVENTS = 40_000
 TASKS = 200

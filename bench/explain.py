@@ -93,9 +93,9 @@ def cluster(pipe: Connection) -> None:
 
 
 async def _serve(pipe: Connection) -> None:
-    from vcd.embedded.clock import ClusterClock
-    from vcd.embedded.cluster import EmbeddedCluster
-    from vcd.embedded.server import ApiServer
+    from vcd.embedded.api_server import ApiServer
+    from vcd.embedded.cluster_clock import ClusterClock
+    from vcd.embedded.embedded_cluster import EmbeddedCluster
     from vcd.embedded.store import Store
 
     clock = ClusterClock()
@@ -153,11 +153,11 @@ def scheduler(pipe: Connection, url: str, log: Path) -> None:
 
 
 async def _schedule(pipe: Connection, url: str, log: Path) -> None:
-    from vcd.daemon import logs
+    from vcd.daemon import structured_logging
     from vcd.daemon.options import Options
     from vcd.daemon.process import open_service
 
-    logs.configure(verbosity=-1)
+    structured_logging.configure(verbosity=-1)
     options = Options(event_log=log, master=url, enable_metrics=False, enable_healthz=False, leader_elect=False)
     stop = asyncio.Event()
     async with open_service(options) as service:

@@ -1,11 +1,11 @@
 """The accuracy of start forecasts: ``python -m bench.forecast [--log FILE]... [--made N] [--count N]``.
 
 A history is cut at sessions in its third quarter of arrivals, just after the arrival of a job that has to wait. The
-start of waiting jobs is forecast from the log up to the cut (``whatif.submit.etas``, as in ``vcd explain job --eta``)
-and compared with the real start. Future jobs are forecast, too, as ``vcd whatif --submit`` would just before their
-arrival; jobs that it predicts to start at once are counted separately. Forecasts use nothing after the cut, and no
-parameter is fitted. The last quarter of the history shows the real starts. A job that has not started by its end is
-counted as late if the upper bound has passed, else as unknown.
+start of waiting jobs is forecast from the log up to the cut (``whatif.submission_forecast.etas``, as in ``vcd explain
+job --eta``) and compared with the real start. Future jobs are forecast, too, as ``vcd whatif --submit`` would just
+before their arrival; jobs that it predicts to start at once are counted separately. Forecasts use nothing after the
+cut, and no parameter is fitted. The last quarter of the history shows the real starts. A job that has not started by
+its end is counted as late if the upper bound has passed, else as unknown.
 
 An interval should contain 80 % of the starts. Forecasts at the same moment are correlated, so the standard error treats
 them as one cluster (Cochran, Sampling Techniques, 3rd edition, section 9A: a proportion over clusters).
@@ -40,23 +40,23 @@ from bench.clusters import Manifest, nodes, queues
 from bench.table import Row, row, show
 from bench.trace import TRACE
 from vcd.embedded.kubelet import RUN_SECONDS
-from vcd.embedded.workload import gang, pod, pod_spec
+from vcd.embedded.workload_generator import gang, pod, pod_spec
 from vcd.eventlog import EventLog, LogReader
 from vcd.model import events as ev
-from vcd.model.codec import as_plain, encode_payload, from_manifest
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup
-from vcd.model.requests import pod_requests
-from vcd.model.words import SECOND, rfc3339
+from vcd.model.projection_codec import as_plain, encode_payload, from_manifest
+from vcd.model.resource_requests import pod_requests
+from vcd.model.wording import SECOND, rfc3339
 from vcd.scheduling.configuration import read_policy
 from vcd.state.records import Settings
-from vcd.timetravel.parallel import Part, in_order, processors
-from vcd.timetravel.whatif.cluster import SimulatedCluster
+from vcd.timetravel.process_pool import Part, in_order, processors
 from vcd.timetravel.whatif.forecasts import Span, Submission
-from vcd.timetravel.whatif.measure import Measure
+from vcd.timetravel.whatif.logged_workload import GroupLife, Unit, Workload
+from vcd.timetravel.whatif.run_measures import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
-from vcd.timetravel.whatif.submit import etas, submit
-from vcd.timetravel.whatif.workload import GroupLife, Unit, Workload
+from vcd.timetravel.whatif.simulated_cluster import SimulatedCluster
+from vcd.timetravel.whatif.submission_forecast import etas, submit
 from vcd.timetravel.whatif.workloadreader import workload_of
 
 KINDS = {"nodes": "Node", "queues": "Queue", "podgroups": "PodGroup", "pods": "Pod"}

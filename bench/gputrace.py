@@ -27,10 +27,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from vcd.embedded.clock import FARTHEST
-from vcd.embedded.controllers.base import Obj
+from vcd.embedded.cluster_clock import FARTHEST
+from vcd.embedded.controllers.controller_base import Obj
 from vcd.embedded.kubelet import EXIT_CODE, RUN_SECONDS
-from vcd.embedded.workload import Arrival, gang, job, node, pod, pod_spec, queue, task
+from vcd.embedded.workload_generator import Arrival, gang, job, node, pod, pod_spec, queue, task
 
 GPU: Final = "nvidia.com/gpu"
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"

@@ -173,9 +173,9 @@ ATTACKS: dict[str, Callable[[int], Iterator[Manifest]]] = {
 
 async def serve(attack: str, node_count: int, log: str) -> None:
     """Run the server's process: create the cluster, start the daemon, and create the attacker's objects."""
-    from vcd.embedded.clock import ClusterClock
-    from vcd.embedded.cluster import EmbeddedCluster
-    from vcd.embedded.server import ApiServer
+    from vcd.embedded.api_server import ApiServer
+    from vcd.embedded.cluster_clock import ClusterClock
+    from vcd.embedded.embedded_cluster import EmbeddedCluster
     from vcd.embedded.store import Store
 
     clock = ClusterClock()

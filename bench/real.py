@@ -30,9 +30,9 @@ from tests.e2e.usage import cpu_seconds, peak_memory
 from tests.ports import free_port
 from tests.real.controlplane import AuditLog, ControlPlane
 from tests.real.volcano import program
+from vcd.kube.api_errors import ApiError
 from vcd.kube.client import KubeClient
-from vcd.kube.connection import connect
-from vcd.kube.errors import ApiError
+from vcd.kube.kube_connection import connect
 
 Obj = dict[str, Any]
 NODES, PODS, GANG, QUEUES = 1000, 5000, 100, 4

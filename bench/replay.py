@@ -28,13 +28,13 @@ from bench.session import DEFAULT
 from bench.table import Row, row, show
 from vcd.eventlog import EventLog
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.objects import PodGroup
+from vcd.model.projection_codec import encode_payload, from_manifest
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide, versions
 from vcd.scheduling.search.candidates import Memory
 from vcd.state.checkpoint import events_between
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 NODES, PODS, SESSIONS, QUEUES, CPU = 1000, 20_000, 5000, 4, 24

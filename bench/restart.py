@@ -24,15 +24,15 @@ from bench.clusters import Manifest, gang, nodes, queues, running_in_turn
 from bench.session import DEFAULT
 from bench.table import Row, row, show
 from vcd.daemon.persistence.state_writer import restore
-from vcd.eventlog.log import EventLog
+from vcd.eventlog.log_writer import EventLog
 from vcd.kube.client import Page
 from vcd.kube.watcher import Watcher
-from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.events import Event, ObjectPut, PolicyLoaded
 from vcd.model.kinds import KINDS
+from vcd.model.projection_codec import encode_payload, from_manifest
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 NODES, GANGS, TAIL, PAGE = 5000, 1400, 20_000, 500

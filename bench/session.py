@@ -14,13 +14,13 @@ from functools import partial
 
 from bench.clusters import Manifest, gang, nodes, pending_gangs, queues, running_in_turn
 from bench.table import Row, row, show
-from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.events import ObjectPut, SessionDecided, encode_plan
+from vcd.model.projection_codec import encode_payload, from_manifest
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.search.candidates import Memory
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

@@ -15,12 +15,12 @@ from bench.clusters import Manifest, nodes, queues
 from bench.session import DEFAULT
 from bench.table import Row, row, show
 from vcd.daemon.options import Options
-from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.events import ObjectGone, ObjectPut, Plan, SessionDecided, encode_plan
+from vcd.model.projection_codec import encode_payload, from_manifest
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
 from vcd.scheduling.search.candidates import Memory
-from vcd.scheduling.verify import stale_statements
+from vcd.scheduling.statement_verification import stale_statements
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.planning import state_of
 

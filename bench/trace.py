@@ -26,10 +26,10 @@ from bench import gputrace
 from bench.table import Row, row, show
 from vcd.cli import simview
 from vcd.cli.simulation import Scenario, Simulation
-from vcd.daemon import logs
+from vcd.daemon import structured_logging
 from vcd.eventlog import LogReader
 from vcd.model.events import SessionDecided, decode_plan
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 
 TRACE = Path(__file__).resolve().parents[2] / "shared" / "traces" / "openb"
@@ -92,7 +92,7 @@ def scenario(log: Path, tasks: Path, compression: float, conf: Path | None = Non
 
 def simulate(plan: Scenario) -> simview.SimulationSummary:
     """Run a simulation until no event is due, and return its outcome; progress goes to standard error."""
-    logs.configure(verbosity=-1)
+    structured_logging.configure(verbosity=-1)
     return asyncio.run(_simulate(plan))
 
 

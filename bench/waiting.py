@@ -16,8 +16,8 @@ from pathlib import Path
 from bench.clusters import Manifest, gang, nodes, queues
 from bench.table import Row, row, show
 from vcd.daemon.concurrency.followup import FollowUp
-from vcd.daemon.cycle.loop import Cycle
-from vcd.daemon.metrics.collector import Metrics, SessionSummary
+from vcd.daemon.cycle.session_loop import Cycle
+from vcd.daemon.metrics.metrics_collector import Metrics, SessionSummary
 from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.process import tune_garbage_collection
 from vcd.eventlog import EventLog

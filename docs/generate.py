@@ -26,16 +26,15 @@ from markdown_it.token import Token
 from prometheus_client.parser import text_string_to_metric_families
 
 from vcd.cli.schemas import documents, schema_of
-from vcd.daemon.metrics import families
-from vcd.daemon.metrics.collector import Metrics
-from vcd.daemon.metrics.series import Family
+from vcd.daemon.metrics import metric_families
+from vcd.daemon.metrics.metric_series import Family
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.options import FLAGS, WITHOUT_EFFECT, Flag
 from vcd.model.events import SessionDecided, encode_plan
-from vcd.model.installation import FAULTS
+from vcd.model.installation_faults import FAULTS
 from vcd.model.kinds import Kind
 from vcd.model.quantity import format_units
 from vcd.model.reasons import CODES, Cause
-from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.accounts import KeepsAccounts
@@ -47,6 +46,7 @@ from vcd.scheduling.framework.points import IDLE_FLAGS, POINTS
 from vcd.scheduling.framework.policy import METRICS
 from vcd.scheduling.framework.registry import actions, plugins, series
 from vcd.scheduling.search.parts import ANY_KEY
+from vcd.scheduling.session_close import plan_of
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 
@@ -170,7 +170,7 @@ _SPECIMEN: list[dict[str, Any]] = [
     ),
 ]
 """A cluster that makes every plugin give every gauge that it has."""
-DESCRIBED = {**series(), **families.DOCS}
+DESCRIBED = {**series(), **metric_families.DOCS}
 _ARGUMENTS = {"extender": {"extender.urlPrefix": "http://127.0.0.1"}}
 """Arguments without which a plugin cannot be named."""
 
@@ -206,8 +206,8 @@ def given() -> Mapping[str, tuple[frozenset[str], tuple[str, ...]]]:
 
 
 def declared_families() -> list[Family]:
-    """The families of vcd.daemon.metrics.families."""
-    return [*families.DAEMON, *families.LEADER, *families.LAST_SESSION, *families.JOBS]
+    """The families of vcd.daemon.metrics.metric_families."""
+    return [*metric_families.DAEMON, *metric_families.LEADER, *metric_families.LAST_SESSION, *metric_families.JOBS]
 
 
 def metrics(prefix: str) -> str:

@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.external.browser import browsing  # noqa: E402
-from vcd.timetravel.older import up_to_date  # noqa: E402
-from vcd.view.server import View  # noqa: E402
+from vcd.timetravel.log_upgrade import up_to_date  # noqa: E402
+from vcd.view.page_server import View  # noqa: E402
 
 LOG = ROOT / "examples" / "nights" / "unlabelled.sqlite"
 IMAGES = ROOT / "docs" / "images"

@@ -56,11 +56,11 @@ PLUGINS = "vcd.scheduling.plugins"
 ROOMS = ("session", "search", "framework", "eviction", "actions")
 """The rooms of scheduling, the lowest first; plugins stand beside the actions."""
 DAEMON_LAYERS = (
-    ("watching", "metrics", "concurrency", "options", "policy_file", "logs"),
+    ("watching", "metrics", "concurrency", "options", "policy_file", "structured_logging"),
     ("persistence",),
     ("replicas", "cycle", "faults", "outside"),
     ("leadership", "http", "reporting", "controllers", "reader"),
-    ("quiescence", "shadow"),
+    ("quiescence", "shadow_mode"),
     ("service",),
     ("process",),
 )

@@ -14,19 +14,19 @@ import pytest
 
 from tests.dsl import NOW_NS, flat, policy_of
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload, from_manifest, kinds_of
 from vcd.model.manifests import default_queues, defaulted
 from vcd.model.objects import Pod
+from vcd.model.projection_codec import encode_payload, from_manifest, kinds_of
 from vcd.scheduling import decide
-from vcd.scheduling.closing import plan_of
+from vcd.scheduling.framework.declared_reasons import Told, all_told
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import PluginOption
-from vcd.scheduling.framework.reasons import Told, all_told
 from vcd.scheduling.framework.registry import kinds_read
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.verify import stale_statements
-from vcd.state.cluster import ClusterState
+from vcd.scheduling.session_close import plan_of
+from vcd.scheduling.statement_verification import stale_statements
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 Manifest = dict[str, Any]

@@ -8,19 +8,19 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vcd.model.codec import BadObject
+from vcd.model.projection_codec import BadObject
 from vcd.model.version import __version__
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.state.records import Settings
 from vcd.timetravel import planning
-from vcd.timetravel.errors import NotFound
-from vcd.timetravel.log import Log
-from vcd.timetravel.logfile import LogError
+from vcd.timetravel.log_operations import LogError
+from vcd.timetravel.log_queries import Log
 from vcd.timetravel.planning import PlanResult
+from vcd.timetravel.query_errors import NotFound
 from vcd.timetravel.replay import replay
 from vcd.timetravel.why.explain import Explanation
-from vcd.timetravel.why.names import Kind
+from vcd.timetravel.why.name_lookup import Kind
 
 __all__ = [
     "BadObject", "LogError", "NotFound", "PlanResult", "PolicyError", "__version__",

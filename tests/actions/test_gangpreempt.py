@@ -14,7 +14,7 @@ from tests.actions import test_preempt
 from tests.actions.test_preempt import TIERS, job
 from tests.actions.test_preempt import one_node as small
 from tests.dsl import Manifest, gang, node
-from vcd.scheduling.actions import _gangs
+from vcd.scheduling.actions import _gang_eviction
 
 KEEPS = {"volcano.sh/preemptable": "false"}
 
@@ -185,8 +185,8 @@ def test_a_wrong_argument_is_an_error_that_names_it(key: str, value: Any) -> Non
 def test_bundles_after_which_some_task_has_no_node_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """With thousands of jobs on nodes that are never empty each gang that waited took many seconds, every session."""
     tried = []
-    place_all = _gangs._place_all
-    monkeypatch.setattr(_gangs, "_place_all", lambda *given: tried.append(given) or place_all(*given))
+    place_all = _gang_eviction._place_all
+    monkeypatch.setattr(_gang_eviction, "_place_all", lambda *given: tried.append(given) or place_all(*given))
     nodes = [node(f"n{i}", cpu=4) for i in range(5)]
     kept = [job(f"kept{i}", "low", on=[f"n{i}"], cpu=1, annotations=KEEPS) for i in range(5)]
     old = [job(f"old{i}-{j}", "low", on=[f"n{i}"], cpu=1) for i in range(5) for j in range(3)]

@@ -13,12 +13,12 @@ from tests.dsl import Manifest, gang, node, queue
 from tests.plugins.opened import conf
 from tests.world import World
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload
+from vcd.model.projection_codec import encode_payload
 from vcd.model.reasons import Cause, Reason, ReasonCode
-from vcd.scheduling.actions import _gangs
-from vcd.scheduling.eviction.room import placed_tasks
+from vcd.scheduling.actions import _gang_eviction
+from vcd.scheduling.eviction.victim_search import placed_tasks
 from vcd.scheduling.plugins.drf import DrfPlugin
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.views import Task
 
 A = "NVIDIA-H200"
@@ -131,13 +131,13 @@ def test_a_gang_is_not_tried_after_each_of_its_victims(plugin: str, monkeypatch:
     low = [job(f"low-{i}", "low", 1, on=["n0"], phase="Running") for i in range(12)]
     cluster = world(plugin, "gangpreempt", *low, job("new", "high", 12, created=9), quota=12, nodes=2)
     tried: list[tuple[Any, ...]] = []
-    place_all = _gangs._place_all
+    place_all = _gang_eviction._place_all
 
     def counted(*asked: Any) -> bool:
         tried.append(asked)
         return place_all(*asked)
 
-    monkeypatch.setattr(_gangs, "_place_all", counted)
+    monkeypatch.setattr(_gang_eviction, "_place_all", counted)
     cluster.rest()
     assert len(cluster.evicted) == len(cluster.placed("new")) == 12
     assert len(tried) <= 3

@@ -9,8 +9,8 @@ import pytest
 from tests.dsl import Manifest, flat, gang, node, planned, pod, queue
 from tests.world import World
 from vcd.model import events as ev
-from vcd.scheduling.verify import stale_statements
-from vcd.state.cluster import ClusterState
+from vcd.scheduling.statement_verification import stale_statements
+from vcd.state.cluster_state import ClusterState
 
 GATE = "scheduling.volcano.sh/queue-allocation-gate"
 TIERS = """

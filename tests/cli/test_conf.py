@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from tests.deploy.rbac import Grant, grants
 from vcd.cli.conf import conf
 from vcd.cli.kubectl import kubectl_vcd
-from vcd.eventlog.log import EventLog
+from vcd.eventlog.log_writer import EventLog
 from vcd.model.events import PolicyLoaded
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object

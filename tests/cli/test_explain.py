@@ -13,7 +13,7 @@ from tests import dsl
 from tests.cli.results import without_defect
 from tests.timetravel.histories import CONF, scheduler
 from vcd.cli import main
-from vcd.timetravel.whatif.submit import eta
+from vcd.timetravel.whatif.submission_forecast import eta
 
 
 def run(*arguments: object) -> Result:

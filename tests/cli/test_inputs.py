@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.model.oddities import MANIFESTS, ODD_JSON, WORKLOADS, Manifest, mutated
 from tests.model.test_yamltext import bomb
 from tests.sizes import examples
-from vcd.cli.errors import Unusable
+from vcd.cli.command_errors import Unusable
 from vcd.cli.inputs import read_manifests
 
 QUEUE = "kind: Queue\nmetadata: {name: q}\n"

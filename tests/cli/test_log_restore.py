@@ -11,7 +11,7 @@ from tests.cli.results import run_vcd as run
 from tests.timetravel.histories import write_busy_history
 from vcd.eventlog import LogReader
 from vcd.eventlog.archive.shipping import ShipJob, ship
-from vcd.model.words import rfc3339
+from vcd.model.wording import rfc3339
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests import dsl
 from tests.cli.results import run_vcd
 from tests.sizes import some
 from tests.timetravel.histories import scheduler
-from tests.timetravel.test_older import make_older
+from tests.timetravel.test_log_upgrade import make_older
 from vcd.cli import main
 from vcd.model import events as ev
 from vcd.scheduling.decide import RULES_VERSION, versions

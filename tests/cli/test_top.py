@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from tests import dsl
 from tests.cli.results import without_defect
 from tests.timetravel.histories import CONF, START, scheduler
-from tests.timetravel.test_older import make_older
+from tests.timetravel.test_log_upgrade import make_older
 from vcd.cli import main
 from vcd.cli.top import frame, live
 from vcd.timetravel.history import opened

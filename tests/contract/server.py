@@ -17,12 +17,12 @@ import pytest
 
 from tests.embedded.disturbed import DisturbedServer
 from tests.waiting import WAIT_LIMIT
-from vcd.embedded.clock import ClusterClock
-from vcd.embedded.cluster import EmbeddedCluster
+from vcd.embedded.cluster_clock import ClusterClock
+from vcd.embedded.embedded_cluster import EmbeddedCluster
 from vcd.embedded.store import Store
+from vcd.kube.api_errors import ApiError
 from vcd.kube.client import JSON, KubeClient
-from vcd.kube.connection import Connection, connect
-from vcd.kube.errors import ApiError
+from vcd.kube.kube_connection import Connection, connect
 from vcd.model.kinds import KINDS
 
 Obj = dict[str, Any]

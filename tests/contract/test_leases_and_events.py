@@ -11,8 +11,8 @@ from tests.contract.server import Obj, Server
 from tests.kube.scripted import running, until
 from tests.waiting import WAIT_LIMIT
 from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH, KubeClient
+from vcd.kube.event_recorder import EventRecorder
 from vcd.kube.lease import LeaderElector
-from vcd.kube.recorder import EventRecorder
 
 # --- Lease ----------------------------------------------------------------------------------------------------------
 

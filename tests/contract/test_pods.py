@@ -10,7 +10,7 @@ from tests.contract.server import JSON_PATCH, Obj, Server
 from tests.kube.scripted import Log
 from vcd.kube.client import STRATEGIC_PATCH
 from vcd.kube.committer import Committer
-from vcd.kube.recorder import EventRecorder
+from vcd.kube.event_recorder import EventRecorder
 from vcd.kube.status_writer import StatusWriter
 from vcd.model.events import Operation, OperationDone, Plan, SessionDecided, Statement, encode_plan
 

@@ -9,13 +9,13 @@ from aiohttp import web
 
 from tests.contract.server import SCHEDULER, Obj, Server, named
 from tests.kube.scripted import Log, running, until
+from vcd.kube.api_errors import ApiError
 from vcd.kube.client import MERGE_PATCH as MERGE
-from vcd.kube.errors import ApiError
 from vcd.kube.watcher import Watcher
-from vcd.model.codec import LAST_APPLIED, decode_payload
 from vcd.model.events import ObjectPut
 from vcd.model.kinds import KINDS
 from vcd.model.objects import Pod
+from vcd.model.projection_codec import LAST_APPLIED, decode_payload
 
 INITIAL_END = "k8s.io/initial-events-end"
 

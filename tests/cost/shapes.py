@@ -14,7 +14,7 @@ from bench.session import DEFAULT, PLACEMENT, create_gang, different_pods, pods_
 from bench.steady import Scheduler, running_jobs, waiting_jobs
 from tests.dsl import policy_of
 from vcd.scheduling.decide import decide
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-from vcd.eventlog.log import EventLog
+from vcd.eventlog.log_writer import EventLog
 from vcd.model.events import Event, SessionDecided
 
 

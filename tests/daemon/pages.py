@@ -8,10 +8,10 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.dsl import NOW_NS, Manifest, session_after
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.model.events import Plan, SessionDecided, encode_plan
-from vcd.scheduling.closing import plan_of
 from vcd.scheduling.session.session import Session
+from vcd.scheduling.session_close import plan_of
 
 CONF = """\
 actions: enqueue, allocate, backfill

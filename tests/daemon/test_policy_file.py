@@ -10,7 +10,7 @@ import pytest
 
 from tests.kube.scripted import running, until
 from vcd.daemon.policy_file import PolicyFile
-from vcd.kube.connection import ConfigurationError
+from vcd.kube.kube_connection import ConfigurationError
 from vcd.model.events import PolicyLoaded
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import PolicyError

@@ -16,9 +16,9 @@ from tests.deploy.test_chart import CHART
 from tests.deploy.test_manifests import INSTALLED, NAMESPACE, REPLACE, ROOT
 from tests.waiting import WAIT_LIMIT
 from vcd.daemon.options import split_address
-from vcd.embedded.server import ApiServer
+from vcd.embedded.api_server import ApiServer
 from vcd.embedded.store import Store
-from vcd.serving.hosts import is_local, not_local, not_named
+from vcd.serving.host_header import is_local, not_local, not_named
 
 pytestmark = pytest.mark.external
 

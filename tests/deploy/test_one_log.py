@@ -8,8 +8,8 @@ from tests.deploy.kustomize import render
 from tests.deploy.rbac import grants
 from tests.deploy.test_manifests import BASE, NAMESPACE, granted, overlay_of, pod_of
 from vcd.daemon.options import parse_options
-from vcd.daemon.replicas.identity import AUDIENCE
-from vcd.daemon.replicas.wire import PATH
+from vcd.daemon.replicas.replica_identity import AUDIENCE
+from vcd.daemon.replicas.replica_protocol import PATH
 
 
 def test_replicas_listen_and_show_a_token_for_vcd_alone(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from tests.deploy.kustomize import Key, Manifest, render
 from tests.deploy.rbac import Grant, grants, rule_grants
 from tests.deploy.test_manifests import NAMESPACE, overlay_of, pod_of
-from vcd.daemon.reader.leader import ACCOUNT, OPERATOR, READER
-from vcd.daemon.replicas.wire import PATH
+from vcd.daemon.reader.leader_finder import ACCOUNT, OPERATOR, READER
+from vcd.daemon.replicas.replica_protocol import PATH
 
 
 @pytest.fixture

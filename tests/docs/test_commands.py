@@ -49,7 +49,7 @@ NOT_RUN = {
     "kubectl auth can-i ": "the embedded server reviews no access of one's own",
     "kubectl get apiservices": "the embedded server has no aggregated ones",
     "openssl s_client ": "asks the port that the command before forwards",
-    "vcd explain eviction ": "nobody is evicted in these logs: tests/timetravel/test_evictions.py has one",
+    "vcd explain eviction ": "nobody is evicted in these logs: tests/timetravel/test_eviction_explanation.py has one",
     "kubectl -n volcano-system exec ": "there are no containers at the embedded server",
     "kubectl apply -k ": "tests/deploy renders it and holds it to Kubernetes' schemas",
     "kubectl delete -k ": "the same",

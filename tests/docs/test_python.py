@@ -10,7 +10,7 @@ import pytest
 from tests import dsl
 from tests.timetravel.histories import scheduler
 from vcd import api
-from vcd.timetravel.tables import TABLES
+from vcd.timetravel.log_tables import TABLES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
 

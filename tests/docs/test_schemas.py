@@ -21,13 +21,13 @@ from tests.timetravel.histories import scheduler, write_busy_history
 from tests.timetravel.plays import CONF, Work, play
 from tests.timetravel.shadowed import shadow, write_shadow_history
 from tests.timetravel.test_bisect import starved
-from tests.timetravel.test_evictions import CONF as EVICTING
-from tests.timetravel.test_evictions import reclaimed
+from tests.timetravel.test_eviction_explanation import CONF as EVICTING
+from tests.timetravel.test_eviction_explanation import reclaimed
 from vcd.cli import main
 from vcd.cli.printing import API_VERSION
 from vcd.cli.schemas import documents, schema_of
 from vcd.eventlog.archive.shipping import ShipJob, ship
-from vcd.timetravel.whatif.submit import eta
+from vcd.timetravel.whatif.submission_forecast import eta
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 GANG = "examples/gang.yaml"

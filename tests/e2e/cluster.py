@@ -31,15 +31,15 @@ from tests.deploy.rbac import Grant, allows, grants
 from tests.e2e.processes import Process, start
 from tests.embedded.disturbed import Call, DisturbedServer
 from tests.waiting import WAIT_LIMIT, until
-from vcd.embedded.clock import ClusterClock
-from vcd.embedded.cluster import EmbeddedCluster
-from vcd.embedded.server import ADMIN
+from vcd.embedded.api_server import ADMIN
+from vcd.embedded.cluster_clock import ClusterClock
+from vcd.embedded.embedded_cluster import EmbeddedCluster
 from vcd.embedded.store import Store
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.quantity import resource_value
-from vcd.serving.connections import stop_listening
-from vcd.timetravel.logfile import verify
+from vcd.serving.connection_limits import stop_listening
+from vcd.timetravel.log_operations import verify
 from vcd.timetravel.replay import replay
 
 Obj = dict[str, Any]

@@ -31,11 +31,11 @@ from pathlib import Path
 import numpy as np
 
 from vcd.cli import main
-from vcd.daemon.controllers import podgroups
+from vcd.daemon.controllers import podgroup_creator
 from vcd.daemon.faults import unstarted_jobs
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.persistence import archiver
-from vcd.daemon.replicas import wire
+from vcd.daemon.replicas import replica_protocol
 from vcd.daemon.reporting import verdicts
 from vcd.daemon.watching import outcome_resolver
 from vcd.kube.clock import SystemClock
@@ -106,7 +106,7 @@ def _look_again_after(seconds: float) -> None:
 
 
 def _sweep_after(seconds: float) -> None:
-    podgroups._SHOWS = podgroups._SWEEP = seconds
+    podgroup_creator._SHOWS = podgroup_creator._SWEEP = seconds
 
 
 def _list_jobs_each(seconds: float) -> None:
@@ -149,7 +149,7 @@ def run() -> None:
     if "E2E_JOB_LISTS" in os.environ:
         _list_jobs_each(float(os.environ["E2E_JOB_LISTS"]))
     if "E2E_WIRE" in os.environ:
-        wire.VERSION = int(os.environ["E2E_WIRE"])
+        replica_protocol.VERSION = int(os.environ["E2E_WIRE"])
     if "E2E_ARCHIVE" in os.environ:
         _give_a_store_up_after(float(os.environ["E2E_ARCHIVE"]))
     if "E2E_FILE_LIMIT" in os.environ:

@@ -30,7 +30,7 @@ from vcd.scheduling import actions, plugins
 
 ROOT = Path(__file__).resolve().parents[2]
 IMPORTED = (
-    *("tests.e2e.daemon", "vcd.api", "vcd.cli.kubectl", "vcd.cli.run", "vcd.daemon.process", "vcd.view.server"),
+    *("tests.e2e.daemon", "vcd.api", "vcd.cli.kubectl", "vcd.cli.run", "vcd.daemon.process", "vcd.view.page_server"),
     *("anyio._backends._asyncio", "kubernetes_asyncio.config", "jsonschema"),
 )
 """What is imported before the forks, with all actions and plugins; a process imports the rest itself."""

@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 import pytest
 from aiohttp import web
 
-from vcd.serving.connections import listening
+from vcd.serving.connection_limits import listening
 
 
 class Bucket:

@@ -17,8 +17,8 @@ from tests.e2e.test_replicas import Replicas
 from tests.sizes import some
 from vcd.api import explain
 from vcd.eventlog import LogReader
+from vcd.eventlog.archive.archive_verification import check
 from vcd.eventlog.archive.segment_index import SegmentIndex
-from vcd.eventlog.archive.verification import check
 
 WITHOUT = "the event log starts without its history; restore it from the archive with `vcd log restore`"
 OFTEN = ("--archive-every=200ms", "--checkpoint-interval=100")

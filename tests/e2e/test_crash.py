@@ -14,7 +14,7 @@ from tests.e2e.cluster import GROUPS, Cluster, Daemon, group, is_bind, until
 from tests.sizes import WIDE
 from vcd.eventlog import LogReader
 from vcd.model.events import OperationDone
-from vcd.timetravel.logfile import verify
+from vcd.timetravel.log_operations import verify
 
 ALONE = "--identity=alone"
 """A replica that comes back under the name that it led by need not wait until its own lease has run out."""

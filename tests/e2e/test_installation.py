@@ -10,7 +10,7 @@ from aiohttp import web
 
 from tests.e2e.cluster import Cluster, Obj, failed, is_bind, pod
 from tests.waiting import until
-from vcd.embedded.controllers.base import JOBS
+from vcd.embedded.controllers.controller_base import JOBS
 from vcd.model import events as ev
 
 OWN_LINES = {"a fault of the installation", "leadership_lost", "no longer leading"}

@@ -12,7 +12,7 @@ from tests.e2e.beside import ShadowedCluster, first_fit
 from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Daemon, Made, Obj, failed, group, pod, until
 from tests.e2e.first_fit import LEFT_ALONE
 from tests.e2e.test_shadow import add
-from vcd.embedded.server import ADMIN
+from vcd.embedded.api_server import ADMIN
 from vcd.model import events as ev
 
 QUIET = 3.0

@@ -17,10 +17,10 @@ from click.testing import CliRunner
 from tests.deploy.rbac import grants
 from tests.e2e.cluster import GROUPS, NAMESPACE, QUEUES, Cluster, Daemon, group, pod, until
 from vcd.cli import main
-from vcd.embedded.resources import CRDS
+from vcd.embedded.resource_types import CRDS
 from vcd.model import events as ev
 from vcd.scheduling.framework import registry
-from vcd.scheduling.framework.reasons import all_told
+from vcd.scheduling.framework.declared_reasons import all_told
 
 HERE = Path(__file__).parent / "outsiders"
 KNOWN = (registry.plugins, registry.actions, registry.distributions)

@@ -10,10 +10,10 @@ import pytest
 
 from tests.e2e.cluster import GROUPS, Cluster, Daemon, Obj, group, node, pod, until
 from vcd.daemon.persistence.state_writer import restore
-from vcd.embedded.resources import CRDS
+from vcd.embedded.resource_types import CRDS
 from vcd.model import events as ev
 from vcd.scheduling.framework import registry
-from vcd.timetravel.logfile import verify
+from vcd.timetravel.log_operations import verify
 
 CONF = """
 actions: "enqueue, allocate, backfill"
@@ -31,7 +31,7 @@ from vcd.model.objects import Object, Projected
 from vcd.model.reasons import Cause, ReasonCode
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.session.reasons import Problem
+from vcd.scheduling.session.object_problems import Problem
 from vcd.scheduling.search.scalar import ScalarPredicate
 
 

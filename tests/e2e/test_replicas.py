@@ -16,7 +16,7 @@ from tests.sizes import some
 from vcd.api import explain
 from vcd.eventlog import LogReader
 from vcd.kube.lease import ADDRESS
-from vcd.timetravel.logfile import verify
+from vcd.timetravel.log_operations import verify
 from vcd.timetravel.replay import replay
 from vcd.timetravel.why.explain import Explanation
 

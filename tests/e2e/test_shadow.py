@@ -22,10 +22,10 @@ from tests.waiting import WAIT_LIMIT
 from vcd.cli import main
 from vcd.eventlog import Logged, LogReader
 from vcd.model import events as ev
-from vcd.model.codec import decode_payload
 from vcd.model.objects import Pod
+from vcd.model.projection_codec import decode_payload
 from vcd.timetravel.history import opened
-from vcd.timetravel.shadow.comparison import ShadowDifference, compare_shadow
+from vcd.timetravel.shadow.shadow_comparison import ShadowDifference, compare_shadow
 
 JOBS = 500 if WIDE else 100
 SMALL = "small"
@@ -320,7 +320,7 @@ def check(one: ShadowDifference, events: list[Logged]) -> None:
 
 
 def written(nanoseconds: int) -> str:
-    from vcd.model.words import rfc3339
+    from vcd.model.wording import rfc3339
 
     return rfc3339(nanoseconds, 3)
 

@@ -15,14 +15,14 @@ from bench import gputrace
 from tests.sizes import some
 from tests.waiting import WAIT_LIMIT
 from vcd.cli.simulation import Scenario, Simulation
-from vcd.embedded.controllers.base import DEPLOYMENTS, JOBS, NODES, PODGROUPS, PODS, Obj
-from vcd.embedded.controllers.pods import TERMINAL, node_of, phase_of, requests_of
+from vcd.embedded.controllers.controller_base import DEPLOYMENTS, JOBS, NODES, PODGROUPS, PODS, Obj
+from vcd.embedded.controllers.pod_properties import TERMINAL, node_of, phase_of, requests_of
 from vcd.embedded.store import Store
-from vcd.embedded.workload import generate, parse_mix, parse_nodes, parse_queues
+from vcd.embedded.workload_generator import generate, parse_mix, parse_nodes, parse_queues
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.quantity import resource_value
-from vcd.timetravel.logfile import verify
+from vcd.timetravel.log_operations import verify
 from vcd.timetravel.replay import replay
 
 TRACE = Path(__file__).parents[1] / "data" / "trace"

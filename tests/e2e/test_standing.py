@@ -19,7 +19,7 @@ from tests.e2e.test_page import asked, page_of
 from tests.e2e.test_replicas import Replicas
 from tests.waiting import WAIT_LIMIT
 from vcd.cli import main
-from vcd.timetravel.logwriter import LogStanding, standing
+from vcd.timetravel.log_standing import LogStanding, standing
 
 LEASE = f"{NAMESPACE}/volcano"
 

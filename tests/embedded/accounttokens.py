@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vcd.embedded.errors import StatusCause, bad_request, invalid
 from vcd.embedded.reviews import API_AUDIENCES, TokenUser
+from vcd.embedded.status_errors import StatusCause, bad_request, invalid
 from vcd.embedded.store import timestamp
 
 Object = dict[str, Any]

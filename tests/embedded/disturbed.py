@@ -11,14 +11,14 @@ from aiohttp import web
 
 from tests.embedded import portforward
 from tests.embedded.accounttokens import AccountTokens
-from vcd.embedded.errors import StatusError, forbidden
+from vcd.embedded.api_server import ADMIN, HEALTH, ApiServer
 from vcd.embedded.listing import ListPage
 from vcd.embedded.request import ApiCall, Target
-from vcd.embedded.resources import ResourceType
+from vcd.embedded.resource_types import ResourceType
 from vcd.embedded.reviews import API_AUDIENCES, TokenUser
-from vcd.embedded.server import ADMIN, HEALTH, ApiServer
+from vcd.embedded.status_errors import StatusError, forbidden
 from vcd.embedded.store import Store
-from vcd.embedded.watch import WatchStream
+from vcd.embedded.watch_stream import WatchStream
 
 Object = dict[str, Any]
 Answer = web.StreamResponse | None

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from aiohttp import WSMsgType, web
 
-from vcd.embedded.errors import StatusError, bad_request
+from vcd.embedded.status_errors import StatusError, bad_request
 
 Object = dict[str, Any]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from vcd.embedded.clock import ClusterClock
-from vcd.embedded.cluster import EmbeddedCluster
-from vcd.embedded.controllers.base import (
+from vcd.embedded.cluster_clock import ClusterClock
+from vcd.embedded.controllers.controller_base import (
     DEPLOYMENTS,
     EVENTS,
     JOBS,
@@ -18,7 +17,8 @@ from vcd.embedded.controllers.base import (
     annotations_of,
     key_of,
 )
-from vcd.embedded.controllers.pods import node_of, phase_of
+from vcd.embedded.controllers.pod_properties import node_of, phase_of
+from vcd.embedded.embedded_cluster import EmbeddedCluster
 from vcd.embedded.store import Store
 
 Obj = dict[str, Any]

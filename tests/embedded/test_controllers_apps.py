@@ -6,10 +6,10 @@ import pytest
 
 from tests.cost.counting import calls_of
 from tests.embedded.simulated import DEPLOYMENTS, NODES, PODS, REPLICASETS, Simulated, deployment, pod
-from vcd.embedded.controllers.base import annotations_of
-from vcd.embedded.controllers.deployment import percent_of, template_hash
-from vcd.embedded.controllers.pods import is_active, is_ready
-from vcd.embedded.resources import PDBS
+from vcd.embedded.controllers.controller_base import annotations_of
+from vcd.embedded.controllers.deployment_controller import percent_of, template_hash
+from vcd.embedded.controllers.pod_properties import is_active, is_ready
+from vcd.embedded.resource_types import PDBS
 
 CONFIGMAPS = "configmaps"
 

@@ -22,13 +22,13 @@ from tests.embedded.simulated import (
     task,
 )
 from tests.waiting import WAIT_LIMIT
-from vcd.embedded.clock import ClusterClock
-from vcd.embedded.cluster import EmbeddedCluster
-from vcd.embedded.controllers.base import DEPLOYMENTS, EVENTS, JOBS, NODES, Controller, Key, Manager, key_of
-from vcd.embedded.controllers.pods import node_of, phase_of
-from vcd.embedded.errors import StatusError, forbidden
+from vcd.embedded.cluster_clock import ClusterClock
+from vcd.embedded.controllers.controller_base import DEPLOYMENTS, EVENTS, JOBS, NODES, Controller, Key, Manager, key_of
+from vcd.embedded.controllers.pod_properties import node_of, phase_of
+from vcd.embedded.embedded_cluster import EmbeddedCluster
+from vcd.embedded.status_errors import StatusError, forbidden
 from vcd.embedded.store import Store
-from vcd.embedded.workload import Arrival, Feeder, Mix, generate, install, parse_nodes
+from vcd.embedded.workload_generator import Arrival, Feeder, Mix, generate, install, parse_nodes
 
 
 class Binder:

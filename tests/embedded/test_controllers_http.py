@@ -10,13 +10,13 @@ import aiohttp
 
 from tests.embedded.simulated import PODGROUPS, PODS, START, Obj
 from tests.waiting import WAIT_LIMIT
-from vcd.embedded.clock import ClusterClock
-from vcd.embedded.cluster import EmbeddedCluster
-from vcd.embedded.controllers.base import JOBS
-from vcd.embedded.controllers.pods import condition_of, node_of, phase_of
-from vcd.embedded.server import ApiServer
+from vcd.embedded.api_server import ApiServer
+from vcd.embedded.cluster_clock import ClusterClock
+from vcd.embedded.controllers.controller_base import JOBS
+from vcd.embedded.controllers.pod_properties import condition_of, node_of, phase_of
+from vcd.embedded.embedded_cluster import EmbeddedCluster
 from vcd.embedded.store import Store
-from vcd.embedded.workload import Feeder, Mix, generate, install, parse_nodes
+from vcd.embedded.workload_generator import Feeder, Mix, generate, install, parse_nodes
 
 PATHS = {PODS: "/api/v1/pods", PODGROUPS: "/apis/scheduling.volcano.sh/v1beta1/podgroups"}
 

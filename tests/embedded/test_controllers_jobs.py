@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.embedded.simulated import JOBS, PODGROUPS, PODS, Simulated, job, pod, task
-from vcd.embedded.controllers.base import COMMANDS, annotations_of, labels_of
+from vcd.embedded.controllers.controller_base import COMMANDS, annotations_of, labels_of
 from vcd.embedded.controllers.jobpods import min_resources
-from vcd.embedded.controllers.pods import is_active
+from vcd.embedded.controllers.pod_properties import is_active
 from vcd.model.controllers import with_defaults
 from vcd.model.jobspec import duration_seconds
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.embedded.simulated import DEPLOYMENTS, PODGROUPS, PODS, REPLICASETS, Simulated, deployment, job, pod, task
-from vcd.embedded.controllers.base import COMMANDS, JOBS, QUEUES, annotations_of, labels_of
-from vcd.embedded.controllers.pods import limits_of, quota_usage, requests_of
-from vcd.embedded.controllers.queue import state_after
+from vcd.embedded.controllers.controller_base import COMMANDS, JOBS, QUEUES, annotations_of, labels_of
+from vcd.embedded.controllers.pod_properties import limits_of, quota_usage, requests_of
+from vcd.embedded.controllers.queue_controller import state_after
 
 GROUP = "scheduling.k8s.io/group-name"
 

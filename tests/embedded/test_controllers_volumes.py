@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.embedded.simulated import Simulated
-from vcd.embedded.controllers.volume import CLAIMS, CLASSES, VOLUMES
+from vcd.embedded.controllers.volume_controller import CLAIMS, CLASSES, VOLUMES
 
 
 @pytest.fixture

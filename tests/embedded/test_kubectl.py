@@ -16,7 +16,7 @@ import yaml
 
 from tests.embedded.serving import pod
 from tests.waiting import WAIT_LIMIT
-from vcd.embedded.server import ApiServer
+from vcd.embedded.api_server import ApiServer
 from vcd.embedded.store import Store
 
 pytestmark = pytest.mark.external

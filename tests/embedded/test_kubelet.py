@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.embedded.simulated import NODES, PODS, Simulated, pod
-from vcd.embedded.controllers.pods import condition_of, is_ready
+from vcd.embedded.controllers.pod_properties import condition_of, is_ready
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.embedded.serving import (
 from tests.model.oddities import MANIFESTS, ODD_JSON, mutated
 from tests.model.test_yamltext import bomb
 from vcd.embedded import protobuf
-from vcd.embedded.resources import ResourceType
+from vcd.embedded.resource_types import ResourceType
 
 TYPES = [rtype for rtype in make_store().registry if "create" in rtype.verbs]
 SPARSE: tuple[dict[str, Any], ...] = (

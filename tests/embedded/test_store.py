@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.embedded.serving import config_map, make_store, pod, queue
-from vcd.embedded.errors import StatusError
+from vcd.embedded.status_errors import StatusError
 from vcd.embedded.store import Store
 
 QUEUES = "queues.scheduling.volcano.sh"

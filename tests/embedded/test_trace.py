@@ -7,8 +7,8 @@ import pytest
 
 from bench.gputrace import TraceError, arrivals, queues_of, read_nodes, read_tasks
 from tests.embedded.simulated import Simulated
-from vcd.embedded.controllers.base import JOBS, PODGROUPS, PODS
-from vcd.embedded.workload import Arrival, Feeder, install
+from vcd.embedded.controllers.controller_base import JOBS, PODGROUPS, PODS
+from vcd.embedded.workload_generator import Arrival, Feeder, install
 
 DATA = Path(__file__).parent.parent / "data" / "trace"
 

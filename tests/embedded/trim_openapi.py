@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vcd.embedded import schema
-from vcd.embedded.resources import BUILT_IN, DELETE_OPTIONS, EVICTION, SCALES
+from vcd.embedded.resource_types import BUILT_IN, DELETE_OPTIONS, EVICTION, SCALES
 
 OUT = Path(schema.__file__).with_name("openapi.json")
 

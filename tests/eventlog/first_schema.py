@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from vcd.eventlog.errors import LogError
+from vcd.eventlog.log_errors import LogError
 from vcd.eventlog.log_file import open_for_writing, split_script, transaction
+from vcd.eventlog.log_reader import LogReader
 from vcd.eventlog.packing import PART
-from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Row, state_digest
-from vcd.eventlog.statements import statements
+from vcd.eventlog.sql_statements import statements
 from vcd.model.events import decode_plan
 from vcd.state.checkpoint import without_tables
 

@@ -13,7 +13,6 @@ from zlib import crc32
 import msgspec
 
 from vcd.eventlog import EventLog, Logged, LogReader
-from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.events import (
     GroupStatus,
     LeadershipChanged,
@@ -27,6 +26,7 @@ from vcd.model.events import (
     encode_event,
     encode_plan,
 )
+from vcd.model.projection_codec import encode_payload, from_manifest
 
 SECOND = 1_000_000_000
 

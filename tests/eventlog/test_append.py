@@ -11,8 +11,8 @@ import pytest
 
 from tests.eventlog.samples import Clock, execute, gone, outcome, put, session, write_history
 from vcd.eventlog import EventLog, LogError, LogReader
-from vcd.eventlog.log import GATHER_LIMIT
-from vcd.eventlog.statements import statements
+from vcd.eventlog.log_writer import GATHER_LIMIT
+from vcd.eventlog.sql_statements import statements
 from vcd.model import events as e
 
 
@@ -65,7 +65,7 @@ async def test_calls_that_wait_share_a_transaction(tmp_path: Path) -> None:
 async def test_what_comes_soon_after_a_shared_transaction_shares_the_next_unless_one_is_in_a_hurry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurry: str
 ) -> None:
-    monkeypatch.setattr("vcd.eventlog.log.GATHER_SECONDS", 3600.0)
+    monkeypatch.setattr("vcd.eventlog.log_writer.GATHER_SECONDS", 3600.0)
     async with EventLog.open(tmp_path / "log.sqlite") as log:
         await asyncio.gather(log.append([put(1)]), log.append([gone(1)]))
         waiting = [asyncio.ensure_future(log.append([put(number)])) for number in range(2, 5)]
@@ -81,7 +81,7 @@ async def test_what_comes_soon_after_a_shared_transaction_shares_the_next_unless
 async def test_where_enough_wait_the_next_transaction_does_not_wait_for_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vcd.eventlog.log.GATHER_SECONDS", 3600.0)
+    monkeypatch.setattr("vcd.eventlog.log_writer.GATHER_SECONDS", 3600.0)
     async with EventLog.open(tmp_path / "log.sqlite") as log:
         await asyncio.gather(log.append([put(1)]), log.append([gone(1)]))
         for _ in range(3):  # each is a shared transaction, after which the next gathers again
@@ -93,7 +93,7 @@ async def test_where_enough_wait_the_next_transaction_does_not_wait_for_more(
 
 
 async def test_one_who_writes_alone_never_waits_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vcd.eventlog.log.GATHER_SECONDS", 3600.0)
+    monkeypatch.setattr("vcd.eventlog.log_writer.GATHER_SECONDS", 3600.0)
     async with EventLog.open(tmp_path / "log.sqlite") as log:
         assert [await log.append([put(number)]) for number in range(10)] == list(range(1, 11))
 

@@ -20,18 +20,18 @@ from tests.eventlog.samples import SECOND, Clock, fold, leads, noise, put, write
 from tests.eventlog.test_replication import content
 from tests.eventlog.test_retention import begin_retention
 from tests.kube.scripted import FakeClock, until
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.options import Options
 from vcd.daemon.persistence.archiver import Archiver
 from vcd.eventlog import EventLog, LogError, LogReader, verify
 from vcd.eventlog.archive import restoration, shipping
+from vcd.eventlog.archive.archive_verification import check
 from vcd.eventlog.archive.restoration import Restored, RestoreJob, restore
 from vcd.eventlog.archive.segment_index import SegmentIndex
 from vcd.eventlog.archive.segment_names import ArchiveSegment
 from vcd.eventlog.archive.segments import read_pieces
 from vcd.eventlog.archive.shipping import ShipJob, ShipProgress, ship
 from vcd.eventlog.archive.stores import ArchiveError, store_of
-from vcd.eventlog.archive.verification import check
 from vcd.eventlog.replication import Piece
 
 

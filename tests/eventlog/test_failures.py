@@ -23,7 +23,7 @@ from tests.eventlog.samples import gone, noise, put, write_history
 from tests.sizes import WIDE
 from tests.waiting import WAIT_LIMIT
 from vcd.eventlog import EventLog, LogError, LogReader, verify
-from vcd.eventlog.errors import DamagedLog, explain_error
+from vcd.eventlog.log_errors import DamagedLog, explain_error
 from vcd.eventlog.log_file import migrations
 
 ROOT = Path(__file__).parents[2]
@@ -189,7 +189,7 @@ async def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
         """
         import asyncio, os, sys
         from vcd.eventlog import EventLog, LogError, LogReader
-        from vcd.eventlog.statements import statements
+        from vcd.eventlog.sql_statements import statements
         from vcd.eventlog.log_file import migrations
         async def write():
             async with EventLog.open(sys.argv[1]): pass
@@ -268,16 +268,16 @@ def test_a_log_that_cannot_be_opened_for_want_of_room_says_so(tmp_path: Path) ->
         """
         import asyncio, resource, signal, sys
         from tests.eventlog.samples import put
-        from vcd.eventlog import EventLog, LogError, connection
+        from vcd.eventlog import EventLog, LogError, log_connection
         async def main():
             async with EventLog.open(sys.argv[1]) as log:
                 await log.append([put(1)])
-            made = connection.LogConnection.executescript
+            made = log_connection.LogConnection.executescript
             async def amid(self, script):
                 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
                 return await made(self, script)
-            connection.LogConnection.executescript = amid
+            log_connection.LogConnection.executescript = amid
             try:
                 async with EventLog.open(sys.argv[1]):
                     print("opened")
@@ -294,7 +294,7 @@ async def test_a_file_that_another_program_locks_is_said_to_be_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log.sqlite"
-    monkeypatch.setattr("vcd.eventlog.connection.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("vcd.eventlog.log_connection.BUSY_SECONDS", 0.01)
     async with EventLog.open(path) as log:
         await log.append([put(1)])
         with sqlite3.connect(path, isolation_level=None) as other:

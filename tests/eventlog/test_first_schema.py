@@ -14,11 +14,11 @@ from tests.eventlog.samples import SECOND, leads
 from tests.timetravel.histories import Scheduler, scheduler, write_busy_history
 from vcd.api import explain
 from vcd.eventlog import EventLog, LogError, LogReader, log_file
-from vcd.eventlog.errors import NewerSchema
+from vcd.eventlog.log_errors import NewerSchema
 from vcd.model.events import ForeignBound
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.records import Settings
-from vcd.timetravel.logfile import compact, verify
+from vcd.timetravel.log_operations import compact, verify
 from vcd.timetravel.replay import replay
 
 

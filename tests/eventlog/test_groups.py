@@ -20,10 +20,10 @@ from tests.eventlog.samples import (
     write_history,
 )
 from vcd.eventlog import EventLog, LogReader, export, verify
-from vcd.eventlog.errors import DamagedLog
+from vcd.eventlog.log_errors import DamagedLog
 from vcd.eventlog.log_file import migrate_copy
-from vcd.model.codec import decode_payload, encode_payload
 from vcd.model.events import ObjectPut
+from vcd.model.projection_codec import decode_payload, encode_payload
 
 SCHEMA_1 = Path(__file__).parents[1] / "data" / "older" / "schema-1.sqlite"
 LAST = 1 << 60

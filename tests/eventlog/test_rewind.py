@@ -10,7 +10,7 @@ from tests import dsl
 from tests.eventlog.test_replication import agree, copied
 from tests.timetravel.histories import CONF, scheduler
 from vcd.eventlog import EventLog
-from vcd.timetravel.logfile import verify
+from vcd.timetravel.log_operations import verify
 
 
 async def test_one_that_was_loaded_again_after_that(tmp_path: Path) -> None:

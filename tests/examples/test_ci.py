@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from vcd.cli import main
-from vcd.timetravel.whatif.conditions import ConditionError, Unit, read_condition
+from vcd.timetravel.whatif.fail_conditions import ConditionError, Unit, read_condition
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "ci"
 WORKFLOWS = sorted(FOLDER.glob("*.yaml"))

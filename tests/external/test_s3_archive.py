@@ -20,11 +20,11 @@ from tests.eventlog.test_replication import content
 from tests.ports import free_port
 from tests.waiting import WAIT_LIMIT
 from vcd.eventlog import verify
+from vcd.eventlog.archive.archive_verification import check
 from vcd.eventlog.archive.restoration import RestoreJob, restore
 from vcd.eventlog.archive.segment_index import SegmentIndex
 from vcd.eventlog.archive.shipping import ShipJob, ShipProgress, ship
 from vcd.eventlog.archive.stores import ArchiveError, store_of
-from vcd.eventlog.archive.verification import check
 
 pytestmark = pytest.mark.external
 SECRET = "not-to-be-told-anywhere"

@@ -10,8 +10,8 @@ from tests.e2e.cluster import until
 from tests.e2e.test_standing import LEASE, Shown, name_of
 from tests.external.browser import Page, browsing
 from tests.timetravel.histories import write_busy_history
-from vcd.timetravel.logfile import export
-from vcd.view.server import View
+from vcd.timetravel.log_operations import export
+from vcd.view.page_server import View
 
 pytestmark = pytest.mark.external
 

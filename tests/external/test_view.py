@@ -14,8 +14,8 @@ from tests.external.browser import Page, browsing
 from tests.timetravel.histories import scheduler, write_busy_history
 from tests.view.situations import write_situation
 from vcd.kube.access_reviews import User
-from vcd.serving.access import Access
-from vcd.view.server import View
+from vcd.serving.access_rights import Access
+from vcd.view.page_server import View
 
 pytestmark = pytest.mark.external
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.grafana.written import ALERTS, MONITOR, RECORDED, RULES, SHOWN, TARGET, names, panels, rules, targets
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SCRAPED = {"cluster", "namespace", "job", "instance"}

@@ -16,10 +16,10 @@ from aiohttp import web
 
 from tests.waiting import WAIT_LIMIT, until
 from vcd.kube.client import KubeClient
-from vcd.kube.connection import connect
-from vcd.model import codec
+from vcd.kube.kube_connection import connect
+from vcd.model import projection_codec
 from vcd.model.events import Event, ObjectBad, ObjectGone, ObjectPut
-from vcd.serving.connections import listening
+from vcd.serving.connection_limits import listening
 
 START = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
 
@@ -253,7 +253,7 @@ class Log:
         for event in batch:
             self.events.append(event)
             if isinstance(event, ObjectPut) and event.payload is not None:
-                self._digests[event.kind, event.key] = codec.payload_digest(event.payload)
+                self._digests[event.kind, event.key] = projection_codec.payload_digest(event.payload)
             elif isinstance(event, ObjectBad):
                 self._digests[event.kind, event.key] = None
             elif isinstance(event, ObjectGone):

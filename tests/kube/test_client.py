@@ -10,9 +10,9 @@ import pytest
 
 from tests.kube.recorded import answer
 from tests.kube.scripted import Answer, FakeClock, client_of, failure, running, scripted, timeouts_until, until
+from vcd.kube.api_errors import ApiError, BadResponse, IdleWatch, LeadershipLost, NoResponse
 from vcd.kube.client import KubeClient
-from vcd.kube.connection import connect
-from vcd.kube.errors import ApiError, BadResponse, IdleWatch, LeadershipLost, NoResponse
+from vcd.kube.kube_connection import connect
 from vcd.kube.write_limiter import Urgency
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -22,12 +22,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.kube.scripted import FakeClock, timeouts_until, until
-from tests.kube.test_connection import kubeconfig
+from tests.kube.test_kube_connection import kubeconfig
 from tests.real.certificates import Authority, Pair
 from tests.waiting import WAIT_LIMIT
+from vcd.kube.api_errors import ApiError, KubeError, LeadershipLost, NoResponse
 from vcd.kube.client import KubeClient
-from vcd.kube.connection import connect
-from vcd.kube.errors import ApiError, KubeError, LeadershipLost, NoResponse
+from vcd.kube.kube_connection import connect
 from vcd.kube.write_limiter import Urgency
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kube.scripted import Answer, ScriptedServer, Seen, client_of, running, scripted, until
 from vcd.kube.client import KubeClient
-from vcd.kube.recorder import EventRecorder
+from vcd.kube.event_recorder import EventRecorder
 from vcd.kube.status_writer import StatusWriter
 from vcd.model.events import GroupStatus
 from vcd.model.objects import Condition

@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 
 from tests.kube.recorded import exchange
 from tests.kube.scripted import Answer, FakeClock, ScriptedServer, Seen, client_of, failure, running, scripted, until
-from tests.kube.test_connection import hang, kubeconfig, plugin
+from tests.kube.test_kube_connection import hang, kubeconfig, plugin
 from vcd.kube.client import KubeClient
-from vcd.kube.connection import connect
+from vcd.kube.kube_connection import connect
 from vcd.kube.lease import ADDRESS, DEFAULT_NAME, DEFAULT_NAMESPACE, POD_NAMESPACE, LeaderElector
 from vcd.model.events import LeadershipChanged
 

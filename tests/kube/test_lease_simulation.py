@@ -13,8 +13,8 @@ import pytest
 from tests.kube.scripted import FakeClock, Seen
 from tests.kube.test_lease import REQUEST, LeaseServer
 from tests.sizes import seeds
+from vcd.kube.api_errors import ApiError, NoResponse
 from vcd.kube.client import KubeClient
-from vcd.kube.errors import ApiError, NoResponse
 from vcd.kube.lease import LeaderElector
 
 

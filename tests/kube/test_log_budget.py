@@ -11,7 +11,7 @@ from tests.kube.scripted import Answer, FakeClock, Log, until
 from tests.kube.test_watcher import line, listing, pod, watching
 from vcd.kube import log_budget
 from vcd.kube.log_budget import MAX_BYTES, WINDOW, LogBudget
-from vcd.model import codec
+from vcd.model import projection_codec
 from vcd.model.events import ObjectGone, ObjectPut
 from vcd.model.kinds import KINDS
 
@@ -27,8 +27,8 @@ def patched(version: int, text: str = "", **spec: Any) -> dict[str, Any]:
 
 def offered(budget: LogBudget, manifest: dict[str, Any]) -> int:
     """The bytes that go to the log at once."""
-    obj, version = codec.decode_json(KINDS["Pod"], msgspec.Raw(msgspec.json.encode(manifest)))
-    event = ObjectPut("Pod", obj.key, version, codec.encode_payload(obj))
+    obj, version = projection_codec.decode_json(KINDS["Pod"], msgspec.Raw(msgspec.json.encode(manifest)))
+    event = ObjectPut("Pod", obj.key, version, projection_codec.encode_payload(obj))
     return 0 if budget.should_hold(event, obj) else len(event.payload or b"")
 
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.embedded.disturbed import DisturbedServer
 from tests.embedded.serving import make_store
 from tests.embedded.serving import pod as manifest
+from vcd.kube.api_errors import ApiError, BadResponse, NoResponse
 from vcd.kube.client import KubeClient
-from vcd.kube.connection import connect
-from vcd.kube.errors import ApiError, BadResponse, NoResponse
+from vcd.kube.kube_connection import connect
 from vcd.kube.portforward import FrameDecoder, forward_port
 
 PORT = 8444

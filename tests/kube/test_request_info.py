@@ -7,8 +7,8 @@ import structlog
 from structlog.testing import capture_logs
 
 from tests.kube.scripted import Answer, client_of, failure, scripted
+from vcd.kube.api_errors import ApiError, NoResponse
 from vcd.kube.client import KubeClient
-from vcd.kube.errors import ApiError, NoResponse
 from vcd.kube.request_info import CompletedRequest, is_installation_fault, namespace_of, verb_and_resource
 
 POD = "/api/v1/namespaces/default/pods/a"

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from tests.kube.scripted import FakeClock
+from vcd.kube.api_errors import ApiError, LeadershipLost
 from vcd.kube.client import KubeClient
-from vcd.kube.errors import ApiError, LeadershipLost
 from vcd.kube.volume_binder import REPEATS_PER_SECOND, VolumeBinder, VolumeError
 from vcd.model.events import Operation, VolumeChoice
 

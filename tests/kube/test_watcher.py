@@ -32,7 +32,7 @@ from tests.kube.scripted import status as status_object
 from tests.model.oddities import ODD_JSON, mutated
 from tests.sizes import seeds
 from vcd.kube.watcher import Watcher
-from vcd.model import codec
+from vcd.model import projection_codec
 from vcd.model.events import KindListed, ObjectBad, ObjectGone, ObjectPut
 from vcd.model.kinds import KINDS, Kind
 
@@ -106,7 +106,7 @@ async def test_recorded_changes_become_events() -> None:
         await until(lambda: f.log.of(ObjectGone))
         puts = f.log.of(ObjectPut)
         assert [event.resource_version for event in puts[:2]] == ["31193", "31194"]
-        assert codec.decode_payload("Pod", puts[1].payload).metadata.labels == {"app": "moved"}
+        assert projection_codec.decode_payload("Pod", puts[1].payload).metadata.labels == {"app": "moved"}
         assert f.log.of(ObjectGone)[-1].key == "default/g-w1"
 
 
@@ -625,12 +625,12 @@ async def test_a_sink_that_fails_ends_the_watcher() -> None:
 
 async def test_a_defect_of_the_watcher_is_told_and_it_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     def stumble(kind: Any, raw: Any) -> Any:
-        monkeypatch.setattr(codec, "decode_json", decode)
+        monkeypatch.setattr(projection_codec, "decode_json", decode)
         raise RecursionError("too deep")
 
-    decode = codec.decode_json
+    decode = projection_codec.decode_json
     async with watching([listing(5)], [Answer(lines=[line("ADDED", pod("a", 6))]), STAY]) as f:
-        monkeypatch.setattr(codec, "decode_json", stumble)
+        monkeypatch.setattr(projection_codec, "decode_json", stumble)
         await until(lambda: len(f.lists()) == 2)
         assert f.watcher.status.crashes == 1
         assert "too deep" in f.watcher.status.last_error

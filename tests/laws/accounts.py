@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from tests.laws.histories import GROUP
 from vcd.model import events as ev
 from vcd.model.objects import Pod
-from vcd.model.requests import counted_spec, is_best_effort, pod_requests
-from vcd.state.cluster import ClusterState
+from vcd.model.resource_requests import counted_spec, is_best_effort, pod_requests
+from vcd.state.cluster_state import ClusterState
 
 ALWAYS = ("cpu", "memory")
 """Resources that every pod minds, also when it asks for none of them."""

@@ -6,8 +6,8 @@ import msgspec
 
 from tests.world import World
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload
 from vcd.model.objects import Condition, PodGroupStatus
+from vcd.model.projection_codec import encode_payload
 
 
 class Answering(World):

@@ -18,11 +18,11 @@ from tests.reference.extender import KIND as EXTENDER
 from tests.reference.extender import Server
 from tests.reference.usage import KIND as USAGE
 from vcd.model.events import Operation
-from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.registry import kinds_read
 from vcd.scheduling.framework.usage_samples import NodeUsage, Samples, answered
 from vcd.scheduling.session.outside import NOBODY, OneByOne, Question, Reply
+from vcd.scheduling.session_close import plan_of
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

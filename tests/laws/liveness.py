@@ -27,11 +27,11 @@ from tests.reference.jobs import has_sound_topology
 from tests.reference.model import READY, Job, Node, Task, build
 from tests.reference.session import PredicateFailure, Session
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload
 from vcd.model.events import Waiting
 from vcd.model.objects import Object
+from vcd.model.projection_codec import encode_payload
+from vcd.scheduling.framework.declared_reasons import Told, all_told
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.framework.reasons import Told, all_told
 from vcd.state.holds import Hold
 
 Manifest = dict[str, Any]

@@ -26,7 +26,7 @@ from tests.reference.wider import wide_case
 from tests.sizes import seeds
 from vcd.model import events as ev
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.plugins.capacity_card.annotations import QUOTA
+from vcd.scheduling.plugins.capacity_card.card_annotations import QUOTA
 from vcd.scheduling.session.views import Job
 from vcd.state.records import Settings
 

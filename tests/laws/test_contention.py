@@ -14,7 +14,7 @@ from tests.laws.rivals import Rivals
 from tests.sizes import blocks
 from vcd.model import events as ev
 from vcd.scheduling.decide import decide
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 BLOCK = 40

@@ -23,9 +23,8 @@ from tests.world import asked_first
 from vcd.model.kinds import Kind
 from vcd.model.manifests import default_queues
 from vcd.scheduling import decide
-from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
-from vcd.scheduling.framework import checks, registry
+from vcd.scheduling.framework import answer_checks, registry
 from vcd.scheduling.framework.arguments import Argument, ArgumentError, ArgumentValues
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.plugin import Plugin
@@ -36,6 +35,7 @@ from vcd.scheduling.framework.trace import VICTIM_POINTS
 from vcd.scheduling.framework.victims import rule_of
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.session import Session
+from vcd.scheduling.session_close import plan_of
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 
@@ -267,17 +267,17 @@ def test_every_argument_is_read_or_says_that_it_has_no_effect(read: set[Owned]) 
 # --- points and flags -------------------------------------------------------------------------------------------------
 
 NEUTRAL: Mapping[Any, Any] = {
-    checks.keys: 0,
-    checks.vote: Vote.ABSTAIN,
-    checks.admission: Vote.ABSTAIN,
-    checks.truth: True,
-    checks.count: 0,
-    checks.listed_victims: [],
-    checks.predicates: (),
-    checks.scores: (),
-    checks.volumes: (),
-    checks.texts: {},
-    checks.ratings: (),
+    answer_checks.keys: 0,
+    answer_checks.vote: Vote.ABSTAIN,
+    answer_checks.admission: Vote.ABSTAIN,
+    answer_checks.truth: True,
+    answer_checks.count: 0,
+    answer_checks.listed_victims: [],
+    answer_checks.predicates: (),
+    answer_checks.scores: (),
+    answer_checks.volumes: (),
+    answer_checks.texts: {},
+    answer_checks.ratings: (),
 }
 """An answer that is no opinion, by its check; None where that is not named here."""
 

@@ -13,7 +13,7 @@ from vcd.model.events import Plan
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
 from vcd.scheduling.framework import registry
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of

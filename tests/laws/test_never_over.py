@@ -8,7 +8,7 @@ from tests.laws.accounts import Accounts
 from tests.laws.histories import History
 from tests.sizes import seeds
 from vcd.model import events as ev
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 
 CLUSTERS = seeds(10, 120)
 CYCLES = 10

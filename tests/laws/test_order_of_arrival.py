@@ -9,11 +9,11 @@ from tests.dsl import NOW_NS, flat, gang, group, node, queue
 from tests.reference.clusters import random_case
 from tests.sizes import seeds
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import default_queues, defaulted
+from vcd.model.projection_codec import encode_payload, from_manifest
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 CLUSTERS = seeds(10, 250)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from vcd.diagnosis.diagnosis import OF_THE_CASE
+from vcd.diagnosis.job_diagnosis import OF_THE_CASE
 from vcd.model.events import Plan, Waiting, decode_plan, encode_plan
 from vcd.model.reasons import CODES, Amount, Cause, InvalidReason, Reason, ReasonCode, well_formed
-from vcd.model.requests import LARGEST_SUM
+from vcd.model.resource_requests import LARGEST_SUM
 from vcd.scheduling.framework import registry
 
 HOUSE = Path(__file__).parents[2] / "vcd"

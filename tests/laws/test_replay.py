@@ -10,8 +10,8 @@ from tests.laws.histories import History, sessions
 from tests.sizes import seeds
 from vcd.model import events as ev
 from vcd.scheduling.decide import decide
-from vcd.scheduling.framework.reasons import all_told
-from vcd.state.cluster import ClusterState
+from vcd.scheduling.framework.declared_reasons import all_told
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 CLUSTERS = seeds(8, 120)

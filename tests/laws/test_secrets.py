@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from tests.sizes import examples
 from vcd.eventlog import EventLog, LogReader
-from vcd.model.codec import BadObject, decode_json, decode_payload, encode_payload, from_manifest
 from vcd.model.events import ObjectPut
 from vcd.model.kinds import KINDS
 from vcd.model.objects import Pod
+from vcd.model.projection_codec import BadObject, decode_json, decode_payload, encode_payload, from_manifest
 
 Obj = dict[str, Any]
 MARK = re.compile(r"s3cr3t-\d{4}-[0-9a-f]{32}")

@@ -13,12 +13,12 @@ from tests.laws.accounts import Accounts
 from tests.laws.histories import History
 from tests.sizes import seeds
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload
+from vcd.model.projection_codec import encode_payload
 from vcd.model.status import TaskStatus
-from vcd.scheduling import verify
-from vcd.scheduling.closing import plan_of
+from vcd.scheduling import statement_verification
 from vcd.scheduling.decide import run
-from vcd.scheduling.verify import stale_statements
+from vcd.scheduling.session_close import plan_of
+from vcd.scheduling.statement_verification import stale_statements
 from vcd.state.snapshot import Snapshot
 
 CLUSTERS = seeds(24, 210)
@@ -92,7 +92,7 @@ class Late(History):
 def _looked_at_one_by_one(plan: ev.Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[int, str], ...]:
     """The verdict when no statement is taken to hold because there is room for all together."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verify._Head, "doubtful", lambda _, statements: [True] * len(statements))
+        patch.setattr(statement_verification._Head, "doubtful", lambda _, statements: [True] * len(statements))
         return stale_statements(plan, head, base)
 
 

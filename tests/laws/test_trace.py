@@ -14,7 +14,7 @@ from tests.sizes import seeds
 from tests.world import World
 from vcd.model.events import encode_plan
 from vcd.scheduling.decide import decide
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 CLUSTERS = seeds(8, 120)

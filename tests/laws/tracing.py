@@ -9,14 +9,14 @@ import numpy as np
 
 from vcd.model import events as ev
 from vcd.model.status import TaskStatus
-from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.framework import Framework, framework_of
+from vcd.scheduling.framework.order_positions import standing_of_job, standing_of_queue
 from vcd.scheduling.framework.policy import Policy
-from vcd.scheduling.framework.standing import standing_of_job, standing_of_queue
 from vcd.scheduling.framework.trace import EVERYTHING, NodeChoice, Trace, VictimSearch
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
+from vcd.scheduling.session_close import plan_of
 from vcd.state.snapshot import Snapshot
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.model.oddities import MANIFESTS, ODD_JSON, WORKLOADS, Manifest, mutated
 from tests.sizes import examples
-from vcd.model import codec, jsontext
+from vcd.model import jsontext, projection_codec
 from vcd.model.events import (
     ObjectBad,
     ObjectPut,
@@ -30,7 +30,7 @@ from vcd.model.events import (
 )
 from vcd.model.kinds import KINDS
 from vcd.model.manifests import flatten
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 
 SEEDS = st.integers(0, 2**32)
 POD = b'{"metadata":{"namespace":"ns","name":"a","resourceVersion":"7"%s},"spec":{"containers":[{"name":"c"}]}}'
@@ -39,10 +39,10 @@ POD = b'{"metadata":{"namespace":"ns","name":"a","resourceVersion":"7"%s},"spec"
 def taken(kind: str, raw: bytes) -> ObjectPut | ObjectBad:
     """What a watcher makes of an object's text, folded into a state."""
     try:
-        obj, version = codec.decode_json(KINDS[kind], raw)
-        event: ObjectPut | ObjectBad = ObjectPut(kind, obj.key, version, codec.encode_payload(obj))
-    except codec.BadObject as error:
-        key, version = codec.identify(raw)
+        obj, version = projection_codec.decode_json(KINDS[kind], raw)
+        event: ObjectPut | ObjectBad = ObjectPut(kind, obj.key, version, projection_codec.encode_payload(obj))
+    except projection_codec.BadObject as error:
+        key, version = projection_codec.identify(raw)
         event = ObjectBad(kind, key, version, str(error))
     state = ClusterState()
     state.apply(1, event)
@@ -96,8 +96,8 @@ def test_a_field_that_is_read_and_nested_without_end_is_told_of(levels: int) -> 
 def test_an_object_without_a_name_is_none(name: bytes) -> None:
     raw = b'{"metadata":{"namespace":"ns"%s}}' % name
     assert isinstance(taken("Pod", raw), ObjectBad)
-    with pytest.raises(codec.BadObject, match="name"):
-        codec.decode_json(KINDS["Pod"], raw)
+    with pytest.raises(projection_codec.BadObject, match="name"):
+        projection_codec.decode_json(KINDS["Pod"], raw)
 
 
 @pytest.mark.parametrize("digits", [b"9223372036854775808", b"1" * 20, b"1" * 30, b"-1" + b"0" * 30, b"1" * 5000])
@@ -111,9 +111,9 @@ def test_a_number_of_more_than_64_bits_is_a_bad_object_that_is_named(digits: byt
 @given(st.sampled_from(MANIFESTS), SEEDS)
 def test_a_manifest_changed_at_random_is_a_bad_object_at_worst(manifest: Manifest, seed: int) -> None:
     try:
-        kind, obj, _ = codec.from_manifest(mutated(manifest, seed))
-        codec.encode_payload(obj)
-    except codec.BadObject:
+        kind, obj, _ = projection_codec.from_manifest(mutated(manifest, seed))
+        projection_codec.encode_payload(obj)
+    except projection_codec.BadObject:
         return
     assert kind == manifest["kind"]
     assert obj.metadata.name
@@ -127,7 +127,7 @@ def test_what_is_taken_of_a_manifest_changed_at_random_is_json_and_holds_all_of_
     changed = mutated(manifest, seed)
     try:
         (taken,) = flatten([changed])
-    except codec.BadObject as error:
+    except projection_codec.BadObject as error:
         str(error).encode()
         return
     text = json.dumps(taken, allow_nan=False, ensure_ascii=False)
@@ -155,8 +155,8 @@ def test_rows_of_a_log_changed_at_random_are_no_events_at_worst(event: Any, data
 
 @pytest.mark.parametrize("odd", [b"\xa3\xff\xff\xff", b"\x91" * 100_000, b"\x81\xa1x" * 100_000], ids=range(3))
 def test_a_row_of_odd_bytes_is_neither_an_object_nor_an_event(odd: bytes) -> None:
-    with pytest.raises(codec.BadObject):
-        codec.decode_payload("Pod", b"\x81\xa8metadata\x81\xa4name" + odd)
+    with pytest.raises(projection_codec.BadObject):
+        projection_codec.decode_payload("Pod", b"\x81\xa8metadata\x81\xa4name" + odd)
     with pytest.raises(msgspec.MsgspecError):
         decode_event(b"\x81\xa5event" + odd)
 

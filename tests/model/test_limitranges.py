@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.embedded.serving import make_store
-from vcd.embedded.errors import StatusError
-from vcd.model.codec import from_manifest
+from vcd.embedded.status_errors import StatusError
 from vcd.model.limitranges import LimitRanges, fill_in_limit_range
 from vcd.model.manifests import refusal_of, with_scheduling_defaults
 from vcd.model.objects import Pod
+from vcd.model.projection_codec import from_manifest
 
 Manifest = dict[str, Any]
 

@@ -12,7 +12,6 @@ import pytest
 
 from tests.dsl import flat, gang, group, moment, node, planned, pod, queue
 from tests.embedded.serving import make_store
-from vcd.model.codec import from_manifest
 from vcd.model.manifests import with_priority, with_scheduling_defaults
 from vcd.model.objects import Pod
 from vcd.model.podadmission import (
@@ -22,6 +21,7 @@ from vcd.model.podadmission import (
     fill_in_scheduling,
     fill_in_storage_class,
 )
+from vcd.model.projection_codec import from_manifest
 from vcd.scheduling.configuration import read_policy
 from vcd.state.records import Settings
 from vcd.timetravel import planning

@@ -6,9 +6,9 @@ import pytest
 
 from tests.dsl import gang, group, node, pod
 from tests.laws.answering import Answering
-from vcd.diagnosis.case import served
-from vcd.diagnosis.diagnosis import diagnosed
-from vcd.diagnosis.waiting import GroupWait
+from vcd.diagnosis.group_wait import GroupWait
+from vcd.diagnosis.job_diagnosis import diagnosed
+from vcd.diagnosis.waiting_job import served
 from vcd.text.causes import said
 
 LOST = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "lost"}}]}

@@ -10,9 +10,9 @@ import pytest
 from tests.dsl import Manifest, gang, node, priority_class, queue
 from tests.laws.answering import Answering
 from vcd.model import events as ev
-from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
-from vcd.scheduling.verify import stale_statements
+from vcd.scheduling.session_close import plan_of
+from vcd.scheduling.statement_verification import stale_statements
 
 TIERS = """
 tiers:

@@ -9,15 +9,15 @@ from itertools import pairwise
 from tests.dsl import NOW_NS, flat, gang, node, queue
 from tests.sizes import WIDE
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import defaulted
-from vcd.scheduling.closing import plan_of
+from vcd.model.projection_codec import encode_payload, from_manifest
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.session import Session
-from vcd.state.cluster import ClusterState
+from vcd.scheduling.session_close import plan_of
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 BATCH = 250

@@ -12,7 +12,7 @@ from tests.dsl import flat, gang, group, node, pod
 from tests.laws.answering import Answering
 from tests.sizes import WIDE
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.search.predicates.node import NodeAffinity
+from vcd.scheduling.search.predicates.node_predicates import NodeAffinity
 
 IMPOSSIBLE: dict[str, Callable[[int], dict[str, Any]]] = {
     "one shape, too large": lambda i: {"cpu": 9},

@@ -14,7 +14,7 @@ from tests.sizes import WIDE
 from vcd.model import events as ev
 from vcd.scheduling.framework import execution, registry
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.session.reasons import Problem
+from vcd.scheduling.session.object_problems import Problem
 
 JOBS = 3_000 if WIDE else 1_000
 EVERYTHING = """

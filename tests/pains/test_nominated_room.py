@@ -11,7 +11,7 @@ import pytest
 from tests.dsl import ONE_TIER, Manifest, gang, node, priority_class, queue
 from tests.world import World
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload
+from vcd.model.projection_codec import encode_payload
 
 RECLAIMS = [
     "enqueue, allocate, reclaim",

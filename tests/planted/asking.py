@@ -9,7 +9,7 @@ from typing import Any
 from tests.planted.plant import Plant
 from tests.planted.turning import fix_of, minimum_after
 from tests.timetravel.questions import smallest_change, verdict
-from vcd.timetravel.errors import NotFound
+from vcd.timetravel.query_errors import NotFound
 
 LONGEST = 200
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from tests.planted.plant import Fix, Manifest, Plant, group_of, named
 from vcd.model.quantity import format_resource
-from vcd.model.requests import resource_values
+from vcd.model.resource_requests import resource_values
 from vcd.timetravel.why.snapshotchanges import Change
 
 CLASS = "as-high-as-found"

@@ -19,11 +19,11 @@ from vcd.scheduling.framework.arguments import Argument, parse_arguments
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.registry import actions, plugins
-from vcd.scheduling.plugins.rescheduling.rebalance import PARAMS, LowNodeUtilization
+from vcd.scheduling.plugins.rescheduling.low_node_utilization import PARAMS, LowNodeUtilization
 from vcd.scheduling.plugins.resource_strategy_fit import ResourceStrategyFitPlugin
 from vcd.scheduling.plugins.usage import UsagePlugin
 from vcd.scheduling.search.predicates.proportional import Rate
-from vcd.scheduling.search.scores.strategy import LEAST, Strategy
+from vcd.scheduling.search.scores.resource_strategy import LEAST, Strategy
 
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND

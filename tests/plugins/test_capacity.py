@@ -18,7 +18,7 @@ from tests.sizes import examples
 from tests.world import World
 from vcd.model.reasons import Reason
 from vcd.scheduling.decide import instances
-from vcd.scheduling.eviction.room import EvictionContext
+from vcd.scheduling.eviction.victim_search import EvictionContext
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins.capacity import CapacityPlugin
 from vcd.scheduling.search.candidates import Memory

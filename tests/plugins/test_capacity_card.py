@@ -17,9 +17,9 @@ from tests.world import World
 from vcd.model import events as ev
 from vcd.model.reasons import Reason
 from vcd.model.status import TaskStatus
+from vcd.scheduling.framework.declared_reasons import Told
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.reasons import Told
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement

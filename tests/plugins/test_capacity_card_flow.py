@@ -26,7 +26,7 @@ from tests.plugins.test_capacity_card import (
 from tests.sizes import examples
 from tests.world import World
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
-from vcd.scheduling.plugins.capacity_card.flow import Flow
+from vcd.scheduling.plugins.capacity_card.maximum_flow import Flow
 
 AB, BC = f"{A}|{B}", f"{B}|{H200}"
 NODES = [carded("a", A), carded("b", B), carded("h", H200)]

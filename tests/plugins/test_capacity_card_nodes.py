@@ -25,7 +25,7 @@ from tests.plugins.test_capacity_card import (
 from tests.predicates.asking import named, passing, pending
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
-from vcd.scheduling.plugins.capacity_card.cards import NodeCards, cards_of
+from vcd.scheduling.plugins.capacity_card.node_cards import NodeCards, cards_of
 
 Manifest = dict[str, Any]
 

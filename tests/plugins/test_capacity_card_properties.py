@@ -16,8 +16,8 @@ from tests.predicates.asking import named
 from tests.sizes import examples
 from tests.world import World
 from vcd.model import events as ev
-from vcd.model.codec import decode_payload
 from vcd.model.objects import Node, Pod
+from vcd.model.projection_codec import decode_payload
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin

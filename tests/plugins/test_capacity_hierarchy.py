@@ -15,10 +15,10 @@ from tests.reasons import told
 from tests.sizes import examples
 from tests.world import World
 from vcd.model.reasons import Reason
-from vcd.scheduling.eviction.room import EvictionContext
+from vcd.scheduling.eviction.victim_search import EvictionContext
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins.capacity import CapacityPlugin
-from vcd.scheduling.session.reasons import Problem
+from vcd.scheduling.session.object_problems import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.dsl import NOW, Manifest, gang, group, node, planned, pod, priority_class, session_after, session_of
 from tests.plugins.opened import conf, job_of, named, plugin_of, task_of
-from vcd.scheduling.framework.reasons import all_told
+from vcd.scheduling.framework.declared_reasons import all_told
 from vcd.scheduling.plugins.cdp import CdpPlugin
 
 CONF = conf("cdp")

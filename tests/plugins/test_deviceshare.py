@@ -30,7 +30,6 @@ from tests.scores.rating import named, points
 from tests.sizes import examples
 from tests.world import World
 from vcd.model.status import TaskStatus
-from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import instances
 from vcd.scheduling.framework.arguments import ArgumentError, parse_arguments
@@ -40,6 +39,7 @@ from vcd.scheduling.plugins.deviceshare import DeviceSharePlugin
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session_close import plan_of
 from vcd.timetravel.planning import PlanResult
 
 Manifest = dict[str, Any]

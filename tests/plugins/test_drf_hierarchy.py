@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.dsl import Manifest, gang, group, node, planned, pod, queue, session_after, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
 from tests.sizes import examples
+from vcd.scheduling.framework.declared_reasons import all_told
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.framework.reasons import all_told
-from vcd.scheduling.framework.standing import standing_of_queue
+from vcd.scheduling.framework.order_positions import standing_of_queue
 from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.plugins.drf.hierarchy import ONE, Places
 from vcd.scheduling.session.session import Session

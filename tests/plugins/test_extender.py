@@ -15,13 +15,13 @@ import pytest
 
 from tests.actions.test_preempt import CLASSES, job
 from tests.daemon.answering import server
-from tests.daemon.cycle.test_loop import puts
+from tests.daemon.cycle.test_session_loop import puts
 from tests.daemon.fakes import FakeLog
 from tests.dsl import NOW_NS, flat, gang, group, node, open_session, pod, queue
 from tests.kube.scripted import running, until
 from tests.plugins.opened import job_of, named, queue_of, task_of, tasks_of
 from tests.waiting import WAIT_LIMIT, assert_prompt
-from vcd.daemon.cycle.loop import Cycle
+from vcd.daemon.cycle.session_loop import Cycle
 from vcd.daemon.cycle.watchdog import Watchdog
 from vcd.daemon.outside.http_outside import HttpOutside
 from vcd.daemon.persistence.state_writer import StateWriter
@@ -29,18 +29,18 @@ from vcd.eventlog import EventLog
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
 from vcd.model.reasons import Reason
-from vcd.scheduling import closing
+from vcd.scheduling import session_close
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide, instances, run
+from vcd.scheduling.framework.declared_reasons import all_told
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.plugins.extender import ExtenderPlugin
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import OneByOne, Question, Recorded, Recorder, Reply
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.history import opened as history_of
 from vcd.timetravel.planning import state_of
@@ -638,7 +638,9 @@ def test_it_says_whether_a_job_is_ready(answer: Any, ignorable: bool, ready: boo
     assert bool(binds(session)) == ready
     assert told.requests("jobReady")[0]["job"]["TaskStatusIndex"].keys() == {"2"}
     reasons = [
-        (why.gate, why.plugin, why.reason.code) for why in closing.plan_of(session).waiting if why.group == "default/g"
+        (why.gate, why.plugin, why.reason.code)
+        for why in session_close.plan_of(session).waiting
+        if why.group == "default/g"
     ]
     assert ready or ("gang", "extender", "rejected") in reasons
 

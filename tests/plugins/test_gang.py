@@ -8,13 +8,13 @@ import pytest
 
 from tests.dsl import BARE, Manifest, gang, group, node, planned, pod, session_after, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, task_of, tasks_of
-from vcd.scheduling.closing import plan_of
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins.gang import GangPlugin
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import SubJob
+from vcd.scheduling.session_close import plan_of
 
 CONF = conf("gang")
 

@@ -12,7 +12,7 @@ from vcd.model.objects import Queue, QueueSpec
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.queueaccounts import QueueAccount
 from vcd.scheduling.framework.shares import KeepsShares
-from vcd.scheduling.session.queues import lineage_of
+from vcd.scheduling.session.queue_view import lineage_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.state.records import QueueRecord

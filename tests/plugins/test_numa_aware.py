@@ -16,9 +16,8 @@ from tests.predicates.asking import applies, passing, pending, reasons, refusal
 from tests.scores.rating import named, points, rated
 from tests.sizes import examples
 from tests.world import World
-from vcd.model.codec import BadObject, decode_payload, encode_payload, from_manifest
 from vcd.model.objects import CpuPlace, Numatopology
-from vcd.scheduling.closing import plan_of
+from vcd.model.projection_codec import BadObject, decode_payload, encode_payload, from_manifest
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.numa_aware import NumaAwarePlugin
 from vcd.scheduling.plugins.numa_aware.cpus import (
@@ -32,6 +31,7 @@ from vcd.scheduling.plugins.numa_aware.cpus import (
 )
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session_close import plan_of
 
 Manifest = dict[str, Any]
 CPUS = "volcano.sh/numa-cpus"

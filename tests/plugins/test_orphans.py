@@ -16,7 +16,7 @@ from vcd.model import events as ev
 from vcd.scheduling.plugins.capacity import CapacityPlugin
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
 from vcd.scheduling.plugins.proportion import ProportionPlugin
-from vcd.scheduling.verify import stale_statements
+from vcd.scheduling.statement_verification import stale_statements
 
 Manifest = dict[str, Any]
 LIMITS = "volcano.sh/nodegroup-resource-limits"

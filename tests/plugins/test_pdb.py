@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.dsl import NOW, Manifest, flat, gang, group, node, planned, pod, priority_class, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, task_of, tasks_of
 from tests.sizes import examples
-from vcd.scheduling.framework.reasons import all_told
+from vcd.scheduling.framework.declared_reasons import all_told
 from vcd.scheduling.plugins.pdb import PdbPlugin
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement

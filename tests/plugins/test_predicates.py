@@ -230,7 +230,7 @@ def _funnel_of_terms(count: int) -> Funnel:
 
 def test_terms_of_a_pod_that_states_too_many_are_not_evaluated() -> None:
     calls = calls_of(lambda: _funnel_of_terms(4000))
-    assert calls["state/facts.py:NodeFacts.matches_term"] == 0
+    assert calls["state/node_facts.py:NodeFacts.matches_term"] == 0
 
 
 @pytest.mark.parametrize("count", [2, 8, 9, 250])

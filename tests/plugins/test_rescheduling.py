@@ -17,7 +17,6 @@ from tests.plugins.opened import plugin_of, tasks_of
 from tests.sizes import examples
 from tests.world import World
 from vcd.model import events as ev
-from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import instances, run
 from vcd.scheduling.framework.arguments import ArgumentError, parse_arguments
@@ -25,7 +24,8 @@ from vcd.scheduling.framework.policy import PolicyError
 from vcd.scheduling.plugins.rescheduling import ReschedulingPlugin
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
-from vcd.state.cluster import ClusterState
+from vcd.scheduling.session_close import plan_of
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import Snapshot
 
 Manifest = dict[str, Any]

@@ -8,9 +8,9 @@ import pytest
 
 from tests.dsl import NOW_NS, Manifest, gang, node, planned, session_after, session_of
 from tests.plugins.opened import conf, job_of, plugin_of
+from vcd.scheduling.framework.declared_reasons import all_told
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.policy import PolicyError
-from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.plugins.sla import SlaPlugin
 from vcd.scheduling.session.session import Session
 

@@ -14,10 +14,10 @@ from tests.dsl import NOW, Manifest, gang, group, node, planned, pod, session_af
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, task_of, tasks_of
 from tests.predicates.asking import passing, reasons
 from tests.scores.rating import points, rated
+from vcd.scheduling.framework.declared_reasons import all_told
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.policy import PolicyError
-from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.plugins.tdm import TdmPlugin, budget, window_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement

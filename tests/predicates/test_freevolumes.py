@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.dsl import node, session_of
 from tests.predicates.storage import claim, volume
 from tests.sizes import examples
-from vcd.model.codec import from_manifest
+from vcd.model.projection_codec import from_manifest
 from vcd.scheduling.search.predicates import freevolumes
 from vcd.scheduling.search.predicates.freevolumes import NONE, ClassVolumes
 

@@ -21,7 +21,7 @@ from tests.predicates.random_pods import (
 from tests.reference.labels import label_selector
 from tests.reference.model import meta
 from vcd.model.selectors import EVERYTHING, NOTHING, LabelSelector
-from vcd.scheduling.search.domains import Sums, domains_of
+from vcd.scheduling.search.domain_counts import Sums, domains_of
 from vcd.scheduling.search.podindex import PodQuery, Scope, index_of
 from vcd.scheduling.search.podterms import OpposingTerms
 from vcd.scheduling.session.session import Session

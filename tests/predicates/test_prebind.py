@@ -12,7 +12,7 @@ from tests.predicates.asking import with_arguments
 from tests.predicates.storage import claim, storage_class, using, volume
 from tests.world import World
 from vcd.model import events as ev
-from vcd.scheduling.verify import stale_statements
+from vcd.scheduling.statement_verification import stale_statements
 
 Manifest = dict[str, Any]
 

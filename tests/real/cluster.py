@@ -24,9 +24,9 @@ from tests.embedded.disturbed import Call
 from tests.real.api import Refused
 from tests.real.controlplane import NAMESPACE, AuditLog, ControlPlane, kubeconfig
 from tests.real.kubelet import Kubelet
+from vcd.kube.api_errors import NoResponse
 from vcd.kube.client import KubeClient
-from vcd.kube.connection import connect
-from vcd.kube.errors import NoResponse
+from vcd.kube.kube_connection import connect
 
 Obj = dict[str, Any]
 Note = Callable[[str, str, Obj], None]

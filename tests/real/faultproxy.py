@@ -21,7 +21,7 @@ import aiohttp
 from aiohttp import web
 
 from tests.real.certificates import Pair
-from vcd.serving.connections import Acceptor, stop_listening
+from vcd.serving.connection_limits import Acceptor, stop_listening
 
 LATEST = 0.8
 """Seconds after which a request is not sent on any more: less than any replica's time-out."""

@@ -11,8 +11,8 @@ import json
 from typing import Any
 
 from vcd.embedded.kubelet import EXIT_CODE, RUN_SECONDS, START_DELAY
+from vcd.kube.api_errors import ApiError, NoResponse
 from vcd.kube.client import JSON, STRATEGIC_PATCH, KubeClient
-from vcd.kube.errors import ApiError, NoResponse
 
 Obj = dict[str, Any]
 PARALLEL = 16

@@ -12,10 +12,10 @@ from vcd.eventlog import Logged, LogReader
 from vcd.model import events as ev
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.status import Phase, phase_of
-from vcd.model.words import rfc3339
-from vcd.scheduling.framework.reasons import cause_of
+from vcd.model.wording import rfc3339
+from vcd.scheduling.framework.declared_reasons import cause_of
 from vcd.timetravel.history import History, object_in
-from vcd.timetravel.shadow.comparison import ShadowComparison, ShadowDifference
+from vcd.timetravel.shadow.shadow_comparison import ShadowComparison, ShadowDifference
 
 
 def written(nanoseconds: int) -> str:

@@ -22,7 +22,7 @@ from tests.real.cluster import JOBS, RealCluster
 from tests.real.controlplane import ControlPlane
 from tests.real.webhook import DENIES, GONE, HANGS, Webhook
 from tests.waiting import WAIT_LIMIT, until
-from vcd.model.installation import FAULTS
+from vcd.model.installation_faults import FAULTS
 
 pytestmark = pytest.mark.real
 

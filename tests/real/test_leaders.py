@@ -15,7 +15,7 @@ from tests.real.test_endtoend import Replicas
 from tests.sizes import some
 from vcd.api import explain
 from vcd.eventlog import LogReader
-from vcd.timetravel.logfile import verify
+from vcd.timetravel.log_operations import verify
 
 pytestmark = pytest.mark.real
 

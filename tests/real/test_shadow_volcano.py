@@ -30,7 +30,7 @@ from tests.real.rows import Rows, check_session, sampled
 from tests.real.volcano import SCHEDULER, scheduler_conf, scheduling
 from vcd.cli import main
 from vcd.timetravel.history import opened
-from vcd.timetravel.shadow.comparison import ShadowComparison, compare_shadow
+from vcd.timetravel.shadow.shadow_comparison import ShadowComparison, compare_shadow
 
 pytestmark = [pytest.mark.real, pytest.mark.volcano, pytest.mark.wide]
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from tests.real.controlplane import ControlPlane
-from vcd.serving.connections import listening
+from vcd.serving.connection_limits import listening
 
 Obj = dict[str, Any]
 CONFIGURATIONS = "validatingwebhookconfigurations.admissionregistration.k8s.io"

@@ -10,7 +10,7 @@ from tests.dsl import Manifest, gang, group, node, pod, queue
 from tests.plugins.opened import conf
 from tests.world import World
 from vcd.model import events as ev
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.deadlines import next_deadline
 from vcd.state.records import Settings
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcd.model.words import did_you_mean
+from vcd.model.wording import did_you_mean
 from vcd.scheduling.framework.arguments import (
     Argument,
     ArgumentError,

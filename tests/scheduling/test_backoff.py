@@ -11,10 +11,10 @@ from tests.dsl import BARE, Manifest, gang, node, pod, priority_class, queue
 from tests.sizes import some
 from tests.world import World
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload
 from vcd.model.objects import PodStatus
+from vcd.model.projection_codec import encode_payload
 from vcd.state.backoff import RELEASE, RefusalBackoff, after_refusal, after_release
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.deadlines import next_deadline
 
 SECOND = 1_000_000_000

@@ -8,9 +8,9 @@ from tests.dsl import BARE, gang, group, node, pod
 from tests.scheduling.test_backoff import Refusing, binds_of
 from tests.world import World
 from vcd.model import events as ev
-from vcd.state.admissions import IncompleteAdmission
 from vcd.state.backoff import RefusalBackoff
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
+from vcd.state.incomplete_admissions import IncompleteAdmission
 
 SECOND = 10**9
 HOUR = 3600 * SECOND

@@ -19,20 +19,20 @@ from tests.reasons import because
 from tests.reference.clusters import random_case
 from tests.world import World
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import default_queues, defaulted
+from vcd.model.projection_codec import encode_payload, from_manifest
 from vcd.model.reasons import Reason
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide, run, versions
 from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.declared_reasons import all_told
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.search.candidates import Memory
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.planning import state_of
 

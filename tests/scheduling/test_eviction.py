@@ -20,16 +20,16 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import instances
 from vcd.scheduling.eviction.budgets import budgets_now
-from vcd.scheduling.eviction.room import VictimFinder, placed_tasks
 from vcd.scheduling.eviction.vetoes import Vetoes
+from vcd.scheduling.eviction.victim_search import VictimFinder, placed_tasks
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.plugins.proportion import ProportionPlugin
 from vcd.scheduling.search.candidates import Memory
-from vcd.scheduling.session.immunity import immunity_of
 from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.session_immunity import immunity_of
 from vcd.scheduling.session.statement import Statement
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of

@@ -18,11 +18,11 @@ from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide, instances, run
 from vcd.scheduling.framework import execution, guard, registry
 from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.declared_reasons import all_told
 from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.framework.guard import InvalidAnswer
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import POINTS, Vote
-from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.search.parts import Predicate, Reads, Score, distinguishes_pods

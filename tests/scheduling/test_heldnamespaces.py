@@ -7,8 +7,8 @@ import pytest
 from tests.dsl import Manifest, gang, group, node, pod, priority_class, queue
 from tests.world import World
 from vcd.model import events as ev
-from vcd.scheduling.framework.reasons import all_told
-from vcd.state.cluster import ClusterState
+from vcd.scheduling.framework.declared_reasons import all_told
+from vcd.state.cluster_state import ClusterState
 from vcd.state.deadlines import next_deadline
 from vcd.state.snapshot import SnapshotMaker
 

@@ -14,9 +14,9 @@ from tests.scheduling.test_backoff import PREEMPTING, Refusing
 from tests.world import World
 from vcd.model.events import Waiting
 from vcd.model.reasons import CODES, Cause, Reason
-from vcd.scheduling.framework.reasons import Told, keeps_back
+from vcd.scheduling.framework.declared_reasons import Told, keeps_back
 from vcd.scheduling.holdnotes import remarks_on
-from vcd.text.reasons import reason_text
+from vcd.text.reason_sentences import reason_text
 
 CLASSES = [priority_class("high", 100), priority_class("mid", 50), priority_class("low", 1)]
 GANGPREEMPTING = PREEMPTING.replace("preempt", "gangpreempt")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.dsl import gang, group, node, planned, session_of
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.plugins.extender.wire import Wire
+from vcd.scheduling.plugins.extender.extender_encoding import Wire
 from vcd.timetravel.queuestatistics import queue_statistics
 
 QUEUES = """\

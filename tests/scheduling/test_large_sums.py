@@ -11,8 +11,8 @@ import pytest
 from tests.dsl import Manifest, gang, group, node, pod, queue, session_after
 from tests.sizes import some
 from vcd.model.events import Plan, decode_plan, encode_plan
-from vcd.scheduling.closing import plan_of
 from vcd.scheduling.session.session import Session
+from vcd.scheduling.session_close import plan_of
 from vcd.timetravel.queuestatistics import queue_statistics
 
 ACTIONS = 'actions: "enqueue, allocate, backfill, preempt, reclaim, gangpreempt, gangreclaim"\n'

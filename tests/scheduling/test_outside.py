@@ -15,8 +15,8 @@ from vcd.model.reasons import Reason
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide, run
 from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.declared_reasons import told
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.reasons import told
 from vcd.scheduling.session.outside import (
     NOBODY,
     NOT_ASKED,

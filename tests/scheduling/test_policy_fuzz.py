@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from tests.dsl import NOW_NS, gang, group, node, pod, queue
 from tests.sizes import examples
 from vcd.model.manifests import default_queues
-from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.action import Action
@@ -25,6 +24,7 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import DEFAULT_POLICY, Policy, PolicyError
 from vcd.scheduling.framework.registry import actions, bind_timeout, describe_policy, is_timed, plugins
 from vcd.scheduling.session.session import Session
+from vcd.scheduling.session_close import plan_of
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

@@ -14,7 +14,7 @@ from vcd.scheduling.decide import run
 from vcd.scheduling.framework import execution, guard, registry
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.session.reasons import Problem
+from vcd.scheduling.session.object_problems import Problem
 from vcd.scheduling.session.session import Session
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of

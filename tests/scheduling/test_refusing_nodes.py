@@ -22,9 +22,9 @@ from tests.scheduling.test_backoff import (
 )
 from vcd.model import events as ev
 from vcd.scheduling import decide
-from vcd.scheduling.closing import plan_of
+from vcd.scheduling.session_close import plan_of
 from vcd.state.backoff import RefusalBackoff, after_refusal
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 PACKING = """\

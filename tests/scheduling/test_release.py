@@ -11,9 +11,9 @@ import pytest
 from tests import dsl
 from tests.world import World
 from vcd.scheduling import decide
-from vcd.scheduling.closing import plan_of
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.session_close import plan_of
 
 LABELS = {"app": "wide"}
 AFFINITY = {

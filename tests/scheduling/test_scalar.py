@@ -17,17 +17,17 @@ from tests.plugins.opened import job_of, task_of, tasks_of
 from tests.reasons import because, by_words
 from tests.sizes import examples
 from vcd.model.reasons import Reason
-from vcd.model.requests import UNOFFERED
+from vcd.model.resource_requests import UNOFFERED
 from vcd.model.status import TaskStatus
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide, run
 from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.declared_reasons import all_told
 from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores, VectorPredicate, VectorScore
-from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.search.predicates.node_predicates import at_rows
 from vcd.scheduling.search.scalar import ScalarPredicate, ScalarScore, TaskView, UndeclaredError
 from vcd.scheduling.session.nodeview import NodeView, all_nodes
 from vcd.scheduling.session.session import Session

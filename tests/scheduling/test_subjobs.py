@@ -27,10 +27,10 @@ from tests.plugins.opened import job_of, named, task_of
 from tests.sizes import examples
 from tests.world import World
 from vcd.model import events as ev
-from vcd.model.codec import decode_payload, encode_payload, from_manifest
 from vcd.model.objects import PodGroup
+from vcd.model.projection_codec import decode_payload, encode_payload, from_manifest
 from vcd.model.status import READY_STATUSES, TaskStatus
-from vcd.scheduling.actions._gangs import bundles_of
+from vcd.scheduling.actions._gang_eviction import bundles_of
 from vcd.scheduling.decide import decide
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.worksheet import Worksheet
@@ -38,7 +38,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.subjobs import SpareSubJobs
 from vcd.scheduling.session.views import Partition, SubJob
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 KEY, ROLE = "volcano.sh/partition-id", "volcano.sh/task-spec"

@@ -10,8 +10,8 @@ from tests.actions.test_preempt import CLASSES, CONF, job
 from tests.dsl import BARE, BY_QUEUE, gang, group, node, pod, priority_class, queue
 from tests.world import Manifest, World
 from vcd.model import events as ev
-from vcd.model.terms import MOST
-from vcd.state.cluster import ClusterState
+from vcd.model.term_counts import MOST
+from vcd.state.cluster_state import ClusterState
 from vcd.state.records import Settings
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.dsl import Manifest, gang, group, node, planned, pod, session_of
 from tests.predicates.asking import with_arguments
 from tests.scores.rating import points, rated
-from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.kinds import KINDS
+from vcd.model.projection_codec import encode_payload, from_manifest
 from vcd.scheduling.framework.framework import framework_of
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"

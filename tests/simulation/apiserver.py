@@ -14,8 +14,8 @@ from yarl import URL
 
 from tests.embedded.disturbed import DisturbedServer, Stallable
 from vcd.embedded import listing
-from vcd.embedded.errors import StatusError
 from vcd.embedded.request import ApiCall
+from vcd.embedded.status_errors import StatusError
 from vcd.embedded.store import Store
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.workload import RESOURCES
-from vcd.embedded.controllers.base import is_deleting
-from vcd.embedded.shelf import ADDED, DELETED, MODIFIED, Write
+from vcd.embedded.controllers.controller_base import is_deleting
+from vcd.embedded.watch_cache import ADDED, DELETED, MODIFIED, Write
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation

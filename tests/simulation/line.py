@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from vcd.kube.errors import IdleWatch, NoResponse
+from vcd.kube.api_errors import IdleWatch, NoResponse
 
 if TYPE_CHECKING:
     from tests.simulation.network import Link

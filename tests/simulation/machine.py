@@ -211,14 +211,14 @@ def install() -> None:
 
     from vcd.daemon import process, service
     from vcd.daemon.concurrency import followup, threads
-    from vcd.daemon.metrics import collector
+    from vcd.daemon.metrics import metrics_collector
 
     service.SteadyClock = process.SteadyClock = _own_clock()  # type: ignore[misc, assignment]
     followup.SLICE = -1.0  # in simulated time no time slice ends, so each step is one slice
     followup.asyncio = SimpleNamespace(sleep=_turn, to_thread=asyncio.to_thread, Event=asyncio.Event)  # type: ignore[assignment]
     threads.threading = SimpleNamespace(Thread=_Thread)  # type: ignore[assignment]
-    collector._TICK = 5.0  # the period of measuring pauses of the loop, which has none here
+    metrics_collector._TICK = 5.0  # the period of measuring pauses of the loop, which has none here
 
-    from vcd.scheduling import trial
+    from vcd.scheduling import configuration_trial
 
-    trial.faults = _tried_once(trial.faults)
+    configuration_trial.faults = _tried_once(configuration_trial.faults)

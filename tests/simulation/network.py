@@ -17,9 +17,9 @@ from tests.simulation.apiserver import Opened, SimulatedServer
 from tests.simulation.line import Line
 from tests.simulation.loop import PROCESS, SimulatedLoop
 from tests.simulation.road import Asked, Road, Way
-from vcd.kube.connection import Connection
+from vcd.kube.api_errors import LeadershipLost, NoResponse
 from vcd.kube.curl import HttpRequest, Response
-from vcd.kube.errors import LeadershipLost, NoResponse
+from vcd.kube.kube_connection import Connection
 from vcd.kube.transport import Stream, retry_after
 
 SERVER_LIMIT = 60.0

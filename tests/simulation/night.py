@@ -27,7 +27,7 @@ from tests.simulation.script import Script
 from tests.simulation.simulation import Outcome, Violation, simulate
 from tests.simulation.swarm import drawn
 from vcd.embedded import schema
-from vcd.embedded.resources import BUILT_IN
+from vcd.embedded.resource_types import BUILT_IN
 from vcd.embedded.store import Store
 from vcd.scheduling.configuration import read_policy
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tests.e2e.cluster import node
 from tests.simulation.workload import refusable
 from tests.simulation.world import world_of
-from vcd.embedded.controllers.base import key_of, with_condition
+from vcd.embedded.controllers.controller_base import key_of, with_condition
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation

@@ -1,8 +1,8 @@
 """The network between replicas of one log: WebSockets with the real messages, and faults of the network.
 
-It replaces the network below ``vcd.daemon.replicas.network``. A certificate is a unique fingerprint here; tokens are
-not reviewed, so every caller may follow. The process that answers at an address is simulated: none at the address of a
-deleted pod, and a program with another certificate after a restart.
+It replaces the network below ``vcd.daemon.replicas.replica_network``. A certificate is a unique fingerprint here;
+tokens are not reviewed, so every caller may follow. The process that answers at an address is simulated: none at the
+address of a deleted pod, and a program with another certificate after a restart.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from aiohttp import web
 from tests.simulation.loop import PROCESS, SimulatedLoop
 from tests.simulation.socket import End, Frame
 from vcd.daemon.http.security import Security
-from vcd.daemon.replicas import network
-from vcd.daemon.replicas.identity import Address
+from vcd.daemon.replicas import replica_network
+from vcd.daemon.replicas.replica_identity import Address
 
 if TYPE_CHECKING:
     from tests.simulation.replica import Machine
@@ -207,7 +207,7 @@ async def _accepted(visit: Visit) -> End:
 @asynccontextmanager
 async def _reached(where: Address, headers: Mapping[str, str]) -> AsyncIterator[End]:
     machine = _here()
-    async with asyncio.timeout(network.SILENCE):
+    async with asyncio.timeout(replica_network.SILENCE):
         end = await machine.peers.dialled(machine, where)
     try:
         yield end
@@ -221,7 +221,7 @@ async def _admitted(security: Security, request: object) -> bool:
 
 def install() -> None:
     """Let replicas of this process reach each other through ``peers`` only."""
-    network.listening = _listening  # type: ignore[assignment]
-    network.accepted = _accepted  # type: ignore[assignment]
-    network.reached = _reached  # type: ignore[assignment]
+    replica_network.listening = _listening  # type: ignore[assignment]
+    replica_network.accepted = _accepted  # type: ignore[assignment]
+    replica_network.reached = _reached  # type: ignore[assignment]
     Security.check_follower = _admitted  # type: ignore[method-assign, assignment]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.workload import pods_of, refusable
-from vcd.embedded.controllers.base import is_deleting, key_of, with_condition
-from vcd.embedded.controllers.pods import requests_of
+from vcd.embedded.controllers.controller_base import is_deleting, key_of, with_condition
+from vcd.embedded.controllers.pod_properties import requests_of
 from vcd.embedded.kubelet import Kubelets
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from tests.simulation.peers import Peers
 from tests.simulation.replica import Machine, Replica
 from tests.simulation.road import Asked
 from tests.simulation.script import Act, Script
-from vcd.embedded.clock import ClusterClock
-from vcd.embedded.cluster import EmbeddedCluster
+from vcd.embedded.cluster_clock import ClusterClock
+from vcd.embedded.embedded_cluster import EmbeddedCluster
 from vcd.embedded.store import Store
 from vcd.eventlog import LogError, LogReader
 from vcd.kube import client

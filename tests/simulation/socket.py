@@ -12,7 +12,7 @@ import aiohttp
 from aiohttp import WSMessage, WSMsgType
 
 from tests.simulation.versions import said_to
-from vcd.daemon.replicas.network import SILENCE
+from vcd.daemon.replicas.replica_network import SILENCE
 
 if TYPE_CHECKING:
     from tests.simulation.peers import Peers

@@ -16,7 +16,7 @@ from tests.simulation import machine
 machine.install()
 from tests.simulation.night import outcomes, run_script, silence
 from tests.simulation.script import Act, Script
-from vcd.scheduling.session.immunity import SessionImmunity
+from vcd.scheduling.session.session_immunity import SessionImmunity
 
 silence()
 CONF = '''\\

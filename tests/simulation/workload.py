@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cluster import GROUPS, QUEUES, group, node, pod
-from vcd.embedded.controllers.base import COMMANDS, DEPLOYMENTS, JOBS, annotations_of
-from vcd.embedded.controllers.pods import add_quotas, quota_usage
-from vcd.embedded.errors import StatusError
-from vcd.embedded.resources import PDBS, PRIORITY_CLASSES
+from vcd.embedded.controllers.controller_base import COMMANDS, DEPLOYMENTS, JOBS, annotations_of
+from vcd.embedded.controllers.pod_properties import add_quotas, quota_usage
+from vcd.embedded.resource_types import PDBS, PRIORITY_CLASSES
+from vcd.embedded.status_errors import StatusError
 from vcd.model.controllers import GROUP_NAME
 
 if TYPE_CHECKING:

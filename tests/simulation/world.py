@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary
 
 from tests.e2e.cluster import pod
 from tests.simulation.workload import RESOURCES, pods_of, refusable
-from vcd.embedded.controllers.base import Controller, Key, is_deleting, key_of, with_condition
-from vcd.embedded.controllers.pods import TERMINAL
-from vcd.embedded.errors import StatusError
+from vcd.embedded.controllers.controller_base import Controller, Key, is_deleting, key_of, with_condition
+from vcd.embedded.controllers.pod_properties import TERMINAL
+from vcd.embedded.status_errors import StatusError
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation

@@ -13,8 +13,8 @@ from tests.laws.histories import History
 from tests.sizes import seeds
 from tests.world import World
 from vcd.model import events as ev
-from vcd.scheduling.session.jobs import elastic, inqueue, is_ready
-from vcd.state.groups import By, Derived
+from vcd.scheduling.session.job_columns import elastic, inqueue, is_ready
+from vcd.state.group_columns import By, Derived
 from vcd.state.interning import Changes
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 

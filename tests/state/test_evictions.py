@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from tests.dsl import flat, gang, group, node, pod, queue
-from tests.state.test_cluster import folded, put
+from tests.state.test_cluster_state import folded, put
 from vcd.model import events as ev
-from vcd.state.cluster import ClusterState
-from vcd.state.completion import Completion
+from vcd.state.cluster_state import ClusterState
+from vcd.state.gang_completion import Completion
 from vcd.state.immunity import Evicted, GroupProgress, Immunity
 from vcd.state.snapshot import SnapshotMaker
 

@@ -7,11 +7,11 @@ import pytest
 
 from tests.dsl import group, pod
 from tests.sizes import seeds
-from tests.state.test_cluster import folded, put, random_events
+from tests.state.test_cluster_state import folded, put, random_events
 from vcd.model import events as ev
-from vcd.model.codec import decode_payload, encode_payload
+from vcd.model.projection_codec import decode_payload, encode_payload
 from vcd.state.checkpoint import decoded
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.grouptable import GroupTable
 
 

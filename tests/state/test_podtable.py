@@ -10,13 +10,13 @@ import pytest
 
 from tests.dsl import pod
 from tests.sizes import seeds
-from tests.state.test_cluster import BASE, BIND, decided, folded, put, random_events
+from tests.state.test_cluster_state import BASE, BIND, decided, folded, put, random_events
 from vcd.model import events as ev
-from vcd.model.codec import decode_payload, encode_payload
 from vcd.model.objects import Pod
-from vcd.model.requests import may_be_resized
+from vcd.model.projection_codec import decode_payload, encode_payload
+from vcd.model.resource_requests import may_be_resized
 from vcd.state.checkpoint import decoded
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.podtable import PodTable
 from vcd.state.snapshot import SnapshotMaker
 

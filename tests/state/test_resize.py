@@ -9,9 +9,9 @@ import pytest
 
 from tests.dsl import BY_QUEUE, Manifest, gang, group, node, planned, pod, quantities, queue
 from tests.world import World
-from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.objects import Pod
-from vcd.state.cluster import ClusterState
+from vcd.model.projection_codec import encode_payload, from_manifest
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 INFEASIBLE = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from vcd.model.requests import LARGEST, LARGEST_SUM
+from vcd.model.resource_requests import LARGEST, LARGEST_SUM
 from vcd.state.sums import sum_of, sums_before, sums_by, sums_up_to, times
 
 AMOUNTS = st.one_of(

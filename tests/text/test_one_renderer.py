@@ -16,12 +16,12 @@ PACKAGES = ("diagnosis", "timetravel", "view", "daemon/reporting")
 SENTENCE = re.compile(r"[a-z]{2,} [a-z]+ [a-z]{2,}")
 """Three words in a row."""
 LEFT: dict[str, int] = {
-    "timetravel/anonymise/rewrite.py": 1,  # the reply to a query that was not recorded
+    "timetravel/anonymise/anonymised_log.py": 1,  # the reply to a query that was not recorded
     "timetravel/joblist.py": 2,
     "timetravel/replay.py": 3,
-    "timetravel/whatif/conditions.py": 5,
-    "view/openapi.py": 1,  # the description of the interface
-    "view/server.py": 3,
+    "timetravel/whatif/fail_conditions.py": 5,
+    "view/page_openapi.py": 1,  # the description of the interface
+    "view/page_server.py": 3,
     "view/visibility.py": 3,
 }
 """Sentences that other modules make: parts of errors' messages, which are made where the error is raised."""

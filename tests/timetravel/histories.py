@@ -14,12 +14,12 @@ from tests.dsl import Manifest
 from tests.eventlog.samples import SECOND, Clock
 from vcd.eventlog import EventLog
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload, from_manifest
+from vcd.model.projection_codec import encode_payload, from_manifest
 from vcd.scheduling.decide import decide, versions
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.search.candidates import Memory
-from vcd.scheduling.verify import stale_statements
-from vcd.state.cluster import ClusterState
+from vcd.scheduling.statement_verification import stale_statements
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.history import opened
 

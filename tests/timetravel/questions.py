@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from vcd.timetravel.log import Log
+from vcd.timetravel.log_queries import Log
 from vcd.timetravel.why.counterfactual import Counterfactual
-from vcd.timetravel.why.evictions import EvictionExplanation
+from vcd.timetravel.why.eviction_explanation import EvictionExplanation
 from vcd.timetravel.why.jobdifference import JobDifference
 from vcd.timetravel.why.lostpodhours import FirstCauses
 from vcd.timetravel.why.obstacles import Obstacles
-from vcd.timetravel.why.orders import OrderExplanation
+from vcd.timetravel.why.order_explanation import OrderExplanation
 from vcd.timetravel.why.queueanswer import QueueExplanation
-from vcd.timetravel.why.sessions import SessionExplanation
+from vcd.timetravel.why.session_explanation import SessionExplanation
 from vcd.timetravel.why.snapshotchanges import What
 from vcd.timetravel.why.verdict import Verdict
 

@@ -25,12 +25,12 @@ from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.state.backoff import RefusalBackoff
 from vcd.state.checkpoint import Dump, decoded
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.records import name_bits
-from vcd.timetravel import logfile
-from vcd.timetravel.anonymise.rewrite import _LogRewriter
-from vcd.timetravel.anonymise.words import KEPT, Words, stays
-from vcd.timetravel.errors import NotFound
+from vcd.timetravel import log_operations
+from vcd.timetravel.anonymise.anonymised_log import _LogRewriter
+from vcd.timetravel.anonymise.replacement_names import KEPT, Words, stays
+from vcd.timetravel.query_errors import NotFound
 from vcd.timetravel.replay import replay
 from vcd.timetravel.why.verdict import Verdict
 
@@ -134,7 +134,7 @@ def same_but_for_names(one: Verdict | None, other: Verdict | None) -> bool:
 
 def check(original: Path, out: Path, words: set[str]) -> None:
     """Sound, without the words, decided alike by this version, and explained alike."""
-    assert logfile.verify(out).problems == []
+    assert log_operations.verify(out).problems == []
     assert left_of(words, original) != set()  # so that a miss would show
     assert left_of(words, out) == set()
     before, after = (list(replay(path)) for path in (original, out))
@@ -161,7 +161,7 @@ async def test_a_planted_cause_is_found_in_the_log_without_names(code: str, tmp_
     plant = with_secrets(planted(code, 1), 1)
     log, out = tmp_path / "log", tmp_path / "out"
     await by_hand(plant, log)
-    assert logfile.anonymise(log, out).renamed == []
+    assert log_operations.anonymise(log, out).renamed == []
     check(log, out, named_by_users(manifest for stage in plant.stages for manifest in stage.put))
     names = new_names(log, out, "PodGroup")
     for job in {plant.asked, *sorted(names)[::4]}:
@@ -226,8 +226,8 @@ async def test_a_stretch_begins_with_a_renamed_checkpoint(tmp_path: Path) -> Non
     await write_busy_history(tmp_path / "log")
     words = {"first-0", "second", "third", "large", "n0", "small", "docker.io/library/image"}
     for first in range(1, 9):
-        logfile.export(tmp_path / "log", tmp_path / f"plain-{first}", first, 8)
-        done = logfile.anonymise(tmp_path / "log", tmp_path / f"out-{first}", first, 8)
+        log_operations.export(tmp_path / "log", tmp_path / f"plain-{first}", first, 8)
+        done = log_operations.anonymise(tmp_path / "log", tmp_path / f"out-{first}", first, 8)
         assert (done.sessions, done.renamed) == (9 - first, [])
         check(tmp_path / f"plain-{first}", tmp_path / f"out-{first}", words)
 
@@ -235,7 +235,7 @@ async def test_a_stretch_begins_with_a_renamed_checkpoint(tmp_path: Path) -> Non
 @pytest.mark.parametrize("first", range(1, 9))
 async def test_an_export_holds_its_sessions_and_what_they_need(tmp_path: Path, first: int) -> None:
     await write_busy_history(tmp_path / "log")
-    logfile.export(tmp_path / "log", tmp_path / "out", first, first + 1 if first < 8 else 8)
+    log_operations.export(tmp_path / "log", tmp_path / "out", first, first + 1 if first < 8 else 8)
     with LogReader(tmp_path / "log") as whole, LogReader(tmp_path / "out") as part:
         (info,) = whole.sessions(first, first)
         assert [one.number for one in part.sessions()] == [*range(first, min(first + 1, 8) + 1)]
@@ -252,8 +252,8 @@ async def test_a_session_that_was_decided_otherwise_is_renamed(tmp_path: Path) -
         await made.show(dsl.gang("secret-job", 2, cpu=1, phase="Pending"))
         await made.carry_out(await made.cycle(forge=nothing))
         await made.carry_out(await made.cycle())
-    assert logfile.anonymise(tmp_path / "log", tmp_path / "out").renamed == [1]
-    assert logfile.verify(tmp_path / "out").problems == []
+    assert log_operations.anonymise(tmp_path / "log", tmp_path / "out").renamed == [1]
+    assert log_operations.verify(tmp_path / "out").problems == []
     assert [one.session for one in replay(tmp_path / "out") if one.difference] == [1]
     assert left_of({"secret-node", "secret-job", "secret-job-0"}, tmp_path / "out") == set()
 
@@ -263,7 +263,7 @@ async def anonymised_configuration(tmp_path: Path, conf: str) -> str:
     async with scheduler(tmp_path / "log", conf) as made:
         await made.show(dsl.node("n1"), dsl.queue("root"), dsl.queue("default"), dsl.gang("job", 1, cpu=1))
         await made.cycle()
-    logfile.anonymise(tmp_path / "log", tmp_path / "out")
+    log_operations.anonymise(tmp_path / "log", tmp_path / "out")
     with LogReader(tmp_path / "out") as reader:
         ((_, text, _),) = reader.rows("policies")
     return str(text)
@@ -301,8 +301,8 @@ async def test_words_of_any_script_and_domains_that_look_like_vendors_are_rename
         await made.carry_out(await made.cycle())
     words = {"zoe", "mia", "ute", "eva", "müller", "東京", "train", "nvidia.com.evil.example/owner", "xvolcano.sh/tier"}
     assert "müller" in "\n".join(texts_of(tmp_path / "log"))
-    assert logfile.anonymise(tmp_path / "log", tmp_path / "out").renamed == []
-    assert logfile.verify(tmp_path / "out").problems == []
+    assert log_operations.anonymise(tmp_path / "log", tmp_path / "out").renamed == []
+    assert log_operations.verify(tmp_path / "out").problems == []
     whole = "\n".join(texts_of(tmp_path / "out"))
     assert [word for word in sorted(words) if word in whole or word.encode().decode("latin-1") in whole] == []
 
@@ -313,7 +313,7 @@ async def test_a_hyper_node_selects_the_same_nodes_by_their_new_names(tmp_path: 
         await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("acme-1"), dsl.node("n2"))
         await made.show(hyper_node("rack", 1, member), dsl.gang("job", 1, cpu=1, group_spec=hard(1)))
         await made.carry_out(await made.cycle())
-    assert logfile.anonymise(tmp_path / "log", tmp_path / "out").renamed == []
+    assert log_operations.anonymise(tmp_path / "log", tmp_path / "out").renamed == []
     check(tmp_path / "log", tmp_path / "out", {"acme-1", "^acme-[0-9]+$"})
 
 

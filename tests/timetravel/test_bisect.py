@@ -16,8 +16,8 @@ from vcd.model.objects import Queue
 from vcd.timetravel import bisect
 from vcd.timetravel.alterations import alterations
 from vcd.timetravel.bisect import bisect_job, bisect_waits
-from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import opened
+from vcd.timetravel.query_errors import NotFound
 
 SECOND = 1_000_000_000
 NO_GANG = CONF.replace("  - name: gang\n", "")

@@ -16,7 +16,7 @@ from tests import dsl
 from tests.sizes import WIDE
 from tests.timetravel.histories import Scheduler, scheduler
 from vcd.eventlog import LogError
-from vcd.timetravel import logfile
+from vcd.timetravel import log_operations
 
 DRAWS = 12 if WIDE else 4
 NAMES = {
@@ -49,9 +49,9 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def heads(logs: Path) -> dict[str, logfile.Head | None]:
+def heads(logs: Path) -> dict[str, log_operations.Head | None]:
     """The head of each of these logs."""
-    return {log: logfile.verify(logs / log).head for log in LOGS}
+    return {log: log_operations.verify(logs / log).head for log in LOGS}
 
 
 async def _write(path: Path, epoch: int, *, shortened: bool = False) -> None:
@@ -129,10 +129,10 @@ def write(connection: sqlite3.Connection, table: str, keys: list[str], row: Row,
     connection.execute(f"UPDATE {table} SET {values} WHERE {where}", row | {f"new_{k}": v for k, v in becomes.items()})
 
 
-def problems_of(path: Path, head: logfile.Head) -> list[str]:
+def problems_of(path: Path, head: log_operations.Head) -> list[str]:
     """What ``verify`` says of a log whose head was noted; of texts that nothing proves, that nothing does."""
     try:
-        found = logfile.verify(path, head)
+        found = log_operations.verify(path, head)
         return [*found.problems, *found.uncovered]
     except LogError as error:
         return [str(error)]
@@ -147,7 +147,7 @@ def test_each_table_of_a_log_is_known_here(logs: Path) -> None:
 
 @pytest.mark.parametrize("log", LOGS)
 def test_a_log_as_it_was_written_is_sound(logs: Path, log: str) -> None:
-    found = logfile.verify(logs / log)
+    found = log_operations.verify(logs / log)
     assert (found.problems, found.uncovered, found.head is None) == ([], [], False)
 
 
@@ -155,7 +155,7 @@ def test_a_log_as_it_was_written_is_sound(logs: Path, log: str) -> None:
 @pytest.mark.parametrize("table", NAMES)
 @pytest.mark.parametrize("log", LOGS)
 def test_what_was_done_to_a_row_is_found(
-    logs: Path, heads: dict[str, logfile.Head | None], tmp_path: Path, log: str, table: str, way: str
+    logs: Path, heads: dict[str, log_operations.Head | None], tmp_path: Path, log: str, table: str, way: str
 ) -> None:
     head = heads[log]
     assert head is not None

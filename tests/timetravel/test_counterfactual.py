@@ -20,9 +20,9 @@ from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
 from vcd.state.immunity import Evicted
 from vcd.state.snapshot import Snapshot, SnapshotMaker
-from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
 from vcd.timetravel.planning import state_of
+from vcd.timetravel.query_errors import NotFound
 from vcd.timetravel.why.counterfactual import Change, Counterfactual
 from vcd.timetravel.why.snapshotchanges import with_queue, with_resources, without_jobs
 

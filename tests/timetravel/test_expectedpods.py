@@ -7,13 +7,13 @@ from typing import Any
 
 from tests import dsl
 from tests.timetravel.histories import scheduler
-from tests.timetravel.test_submit import PLAIN
+from tests.timetravel.test_submission_forecast import PLAIN
 from vcd.eventlog import LogReader
-from vcd.model.codec import from_manifest
 from vcd.model.objects import PodGroup
+from vcd.model.projection_codec import from_manifest
 from vcd.timetravel.whatif.expectedpods import ExpectedPods
-from vcd.timetravel.whatif.present import present
-from vcd.timetravel.whatif.workload import Unit
+from vcd.timetravel.whatif.logged_workload import Unit
+from vcd.timetravel.whatif.present_workload import present
 from vcd.timetravel.whatif.workloadreader import workload_of
 
 TASK = "volcano.sh/task-spec"

@@ -20,15 +20,15 @@ from tests.timetravel.questions import verdict
 from vcd.api import explain
 from vcd.eventlog import LogError
 from vcd.model import events as ev
-from vcd.timetravel import logfile
-from vcd.timetravel.errors import NotFound
+from vcd.timetravel import log_operations
 from vcd.timetravel.history import opened
+from vcd.timetravel.query_errors import NotFound
 from vcd.timetravel.why.episodefacts import reasons
 from vcd.timetravel.why.explain import Explanation
 from vcd.timetravel.why.jobepisodes import Episode, JobEpisodes
 from vcd.timetravel.why.placement import Placement, Rated, choices
-from vcd.timetravel.why.queues import explain_queue
-from vcd.timetravel.why.sessions import explain_session
+from vcd.timetravel.why.queue_timeline import explain_queue
+from vcd.timetravel.why.session_explanation import explain_session
 
 UID = "0f3c2b1a-0000-4000-8000-123456789abc"
 
@@ -447,7 +447,7 @@ async def test_pods_that_were_listed_before_their_group_are_its_pods(tmp_path: P
 
 def test_a_wait_that_is_older_than_the_log_is_known_from_its_checkpoint(busy: Path) -> None:
     assert verdict(busy, "third").text.startswith("third waits ")
-    logfile.compact(busy, max_age=1)
+    log_operations.compact(busy, max_age=1)
     explanation = explain(busy, "job", "third")
     assert waits(explanation.episodes[-1])[0][0] == "queue"
     assert [len(episode.pods) for episode in told(explanation, "created")] == [0, 2]
@@ -457,7 +457,7 @@ def test_a_wait_that_is_older_than_the_log_is_known_from_its_checkpoint(busy: Pa
 
 def test_nobody_is_said_to_have_placed_what_had_a_node_when_the_log_began(busy: Path) -> None:
     assert told(explain(busy, "job", "second"), "bound")
-    logfile.compact(busy, max_age=1)
+    log_operations.compact(busy, max_age=1)
     explanation = explain(busy, "job", "second")
     assert texts(explanation)[-1] == "second-0, second-1 ran on n0, n1 already when the log first shows them"
     assert not told(explanation, "bound", "placed", "running")
@@ -465,7 +465,7 @@ def test_nobody_is_said_to_have_placed_what_had_a_node_when_the_log_began(busy: 
 
 def test_a_job_that_is_younger_than_the_oldest_checkpoint_is_told_whole(busy: Path) -> None:
     whole = texts(explain(busy, "job", "large"))
-    logfile.compact(busy, max_age=1)
+    log_operations.compact(busy, max_age=1)
     assert texts(explain(busy, "job", "large")) == whole
 
 

@@ -13,20 +13,20 @@ from tests.dsl import Manifest
 from tests.eventlog.samples import SECOND
 from tests.timetravel.histories import START, scheduler
 from tests.timetravel.plays import CONF, Work, play
-from tests.timetravel.test_submit import PLAIN, after, begin, learn, one_node, only
+from tests.timetravel.test_submission_forecast import PLAIN, after, begin, learn, one_node, only
 from vcd.eventlog import LogError, LogReader
-from vcd.model.codec import from_manifest
 from vcd.model.objects import PodGroup
-from vcd.text.times import clock
+from vcd.model.projection_codec import from_manifest
+from vcd.text.time_formats import clock
 from vcd.timetravel.whatif import sampledruns
 from vcd.timetravel.whatif.arrivals import Arrivals, ArrivedJob
-from vcd.timetravel.whatif.cluster import SimulatedCluster
 from vcd.timetravel.whatif.expectedpods import ExpectedPods
 from vcd.timetravel.whatif.forecasts import Span, span_of
-from vcd.timetravel.whatif.present import present
+from vcd.timetravel.whatif.logged_workload import GroupLife
+from vcd.timetravel.whatif.present_workload import present
 from vcd.timetravel.whatif.sampledruns import ContinuedRun
-from vcd.timetravel.whatif.submit import eta, eta_in_words, etas, submit
-from vcd.timetravel.whatif.workload import GroupLife
+from vcd.timetravel.whatif.simulated_cluster import SimulatedCluster
+from vcd.timetravel.whatif.submission_forecast import eta, eta_in_words, etas, submit
 from vcd.timetravel.whatif.workloadreader import workload_of
 
 MINUTE = 60 * SECOND

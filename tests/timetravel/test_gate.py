@@ -12,9 +12,9 @@ from tests import dsl
 from tests.timetravel.histories import START, scheduler
 from tests.timetravel.plays import CONF, Work, play
 from vcd.eventlog import LogReader
-from vcd.timetravel.times import BadTime
+from vcd.timetravel.log_times import BadTime
 from vcd.timetravel.whatif import gate as gates
-from vcd.timetravel.whatif.conditions import ConditionError, Unit, read_condition
+from vcd.timetravel.whatif.fail_conditions import ConditionError, Unit, read_condition
 from vcd.timetravel.whatif.gate import (
     Figure,
     GateError,

@@ -11,7 +11,7 @@ from tests import dsl
 from tests.timetravel.histories import scheduler, write_busy_history
 from tests.timetravel.plays import CONF
 from tests.timetravel.questions import explain_difference
-from vcd.timetravel.errors import NotFound
+from vcd.timetravel.query_errors import NotFound
 from vcd.timetravel.why.jobdifference import JobDifference
 
 TAINTS = [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]

@@ -14,7 +14,7 @@ from tests.timetravel.histories import CONF, scheduler, write_busy_history, writ
 from tests.timetravel.questions import first_causes, verdict
 from tests.timetravel.test_counterfactual import PLAIN, log_of, running
 from vcd.model import events as ev
-from vcd.timetravel.logfile import LogError
+from vcd.timetravel.log_operations import LogError
 from vcd.timetravel.why import lostpodhours
 from vcd.timetravel.why.lostpodhours import DAY
 

@@ -11,12 +11,12 @@ from tests import dsl
 from tests.timetravel.histories import CONF, scheduler
 from tests.timetravel.questions import obstacles, verdict
 from tests.timetravel.test_counterfactual import CAPACITY, H200, PLAIN, log_of, running, short_of_cards, short_queue
-from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import opened
+from vcd.timetravel.query_errors import NotFound
+from vcd.timetravel.why.job_waits import waits_of
 from vcd.timetravel.why.obstacles import Ahead, Holder, Limit, NearNode, Obstacles
 from vcd.timetravel.why.obstacles import obstacles as obstacles_of
 from vcd.timetravel.why.verdict import verdict_on
-from vcd.timetravel.why.waits import waits_of
 
 GPU = "nvidia.com/gpu"
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import pytest
 
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload
 from vcd.model.kinds import Kind
 from vcd.model.objects import Object, ObjectMeta, Projected
+from vcd.model.projection_codec import encode_payload
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.state.records import Settings
-from vcd.timetravel.whatif.edits import EditError, edited, read_edits
-from vcd.timetravel.whatif.workload import Workload
+from vcd.timetravel.whatif.cluster_edits import EditError, edited, read_edits
+from vcd.timetravel.whatif.logged_workload import Workload
 
 
 class RackSpec(Projected, frozen=True):

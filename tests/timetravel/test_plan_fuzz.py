@@ -15,9 +15,9 @@ from tests import dsl
 from tests.model.oddities import MANIFESTS, ODD, ODD_JSON, WORKLOADS, Manifest, mutated
 from tests.sizes import examples
 from vcd.cli.sim import CONTROLLED
-from vcd.state.cluster import ClusterState
-from vcd.timetravel.reading import read, to_create
-from vcd.timetravel.whatif.submitted import submitted
+from vcd.state.cluster_state import ClusterState
+from vcd.timetravel.manifest_reader import read, to_create
+from vcd.timetravel.whatif.submitted_groups import submitted
 
 EVERY_PLUGIN = """\
 actions: "enqueue, allocate, backfill, preempt, reclaim"

@@ -23,8 +23,8 @@ from tests.timetravel.histories import (
 )
 from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
-from vcd.timetravel import logfile
-from vcd.timetravel.differences import first_difference
+from vcd.timetravel import log_operations
+from vcd.timetravel.plan_differences import first_difference
 from vcd.timetravel.replay import Replayed, _parts, replay
 
 ROOT = Path(__file__).parents[2]
@@ -66,12 +66,12 @@ def test_the_number_of_sessions_is_told_first(busy: Path) -> None:
 
 
 def test_history_whose_beginning_is_gone_replays_from_its_checkpoint(busy: Path) -> None:
-    logfile.compact(busy, max_age=1)
+    log_operations.compact(busy, max_age=1)
     assert [(one.session, one.difference) for one in replay(busy)] == [(n, None) for n in range(5, 9)]
 
 
 def test_a_session_whose_history_is_gone_is_an_error(busy: Path) -> None:
-    logfile.compact(busy, max_age=1)
+    log_operations.compact(busy, max_age=1)
     with pytest.raises(LogError, match="session 2 is not in it"):
         list(replay(busy, 2, 2))
 

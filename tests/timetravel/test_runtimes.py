@@ -10,12 +10,12 @@ from random import Random
 import pytest
 
 from tests import dsl
-from vcd.model.codec import from_manifest
 from vcd.model.objects import Pod
-from vcd.model.words import SECOND
+from vcd.model.projection_codec import from_manifest
+from vcd.model.wording import SECOND
 from vcd.state.records import Settings
+from vcd.timetravel.whatif.logged_workload import Unit, Workload
 from vcd.timetravel.whatif.runtimes import RunTimes, accuracy
-from vcd.timetravel.whatif.workload import Unit, Workload
 
 MINUTE = 60 * SECOND
 Runs = Iterable[tuple[float, bool]]

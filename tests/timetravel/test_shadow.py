@@ -10,15 +10,15 @@ from tests import dsl
 from tests.eventlog.samples import SECOND
 from tests.timetravel.histories import CONF, scheduler, write_busy_history
 from tests.timetravel.shadowed import begin, bind, job, shadow, write_shadow_history
-from tests.timetravel.test_evictions import CONF as EVICTING
-from tests.timetravel.test_evictions import reclaimed
+from tests.timetravel.test_eviction_explanation import CONF as EVICTING
+from tests.timetravel.test_eviction_explanation import reclaimed
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.timetravel.history import opened
-from vcd.timetravel.logfile import verify
-from vcd.timetravel.remarks import remarks
+from vcd.timetravel.log_operations import verify
+from vcd.timetravel.log_warnings import remarks
 from vcd.timetravel.replay import replay
-from vcd.timetravel.shadow.comparison import NoShadow, ShadowDifference, compare_shadow
+from vcd.timetravel.shadow.shadow_comparison import NoShadow, ShadowDifference, compare_shadow
 
 HIGH, LOW = {"group_spec": {"priorityClassName": "high"}}, {"group_spec": {"priorityClassName": "low"}}
 

@@ -11,11 +11,11 @@ from tests.scheduling.test_backoff import Refusing, binds_of
 from tests.world import World
 from vcd.eventlog import LogReader
 from vcd.state.records import Settings
-from vcd.timetravel.whatif.cluster import SimulatedCluster
-from vcd.timetravel.whatif.measure import Measure
-from vcd.timetravel.whatif.present import Present, PresentWorkload
+from vcd.timetravel.whatif.logged_workload import Workload
+from vcd.timetravel.whatif.present_workload import Present, PresentWorkload
+from vcd.timetravel.whatif.run_measures import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
-from vcd.timetravel.whatif.workload import Workload
+from vcd.timetravel.whatif.simulated_cluster import SimulatedCluster
 
 SECOND = 1_000_000_000
 

@@ -11,7 +11,7 @@ from tests.dsl import Manifest
 from tests.timetravel.histories import CONF, scheduler
 from tests.timetravel.questions import first_causes, verdict
 from tests.timetravel.test_counterfactual import CAPACITY, PLAIN, log_of, running, short_queue
-from vcd.scheduling.search.predicates.node import NodeAffinity
+from vcd.scheduling.search.predicates.node_predicates import NodeAffinity
 from vcd.timetravel.why.verdict import Verdict
 
 GPU = "nvidia.com/gpu"

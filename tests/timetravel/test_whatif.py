@@ -11,15 +11,15 @@ import pytest
 from tests import dsl
 from tests.timetravel.plays import CONF, Work, play
 from vcd.eventlog import LogReader
-from vcd.model.words import SECOND
+from vcd.model.wording import SECOND
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import PolicyError
-from vcd.timetravel.whatif.edits import EditError, Edits, read_edits
+from vcd.timetravel.whatif.cluster_edits import EditError, Edits, read_edits
 from vcd.timetravel.whatif.fidelity import fidelity
-from vcd.timetravel.whatif.measure import SPANS, Course, quantile
+from vcd.timetravel.whatif.logged_workload import Workload
+from vcd.timetravel.whatif.run_measures import SPANS, Course, quantile
 from vcd.timetravel.whatif.runs import Comparison, Run, Variant, recorded, simulated, whatif
 from vcd.timetravel.whatif.sweep import sweep, variants_of
-from vcd.timetravel.whatif.workload import Workload
 from vcd.timetravel.whatif.workloadreader import workload_of
 
 LINE = [

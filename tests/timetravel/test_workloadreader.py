@@ -15,18 +15,18 @@ from tests.timetravel.histories import START, Scheduler, scheduler
 from tests.timetravel.plays import CONF
 from tests.timetravel.shadowed import bind, job, shadow
 from vcd.eventlog import LogReader
-from vcd.model.words import SECOND, rfc3339
+from vcd.model.wording import SECOND, rfc3339
 from vcd.scheduling.configuration import read_policy
-from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import opened as history_of
-from vcd.timetravel.whatif.cluster import SimulatedCluster, SimulatedUnit
-from vcd.timetravel.whatif.edits import EditError, edited, read_edits
-from vcd.timetravel.whatif.measure import Measure
-from vcd.timetravel.whatif.onejob import job_whatif
+from vcd.timetravel.query_errors import NotFound
+from vcd.timetravel.whatif.cluster_edits import EditError, edited, read_edits
+from vcd.timetravel.whatif.job_whatif import job_whatif
+from vcd.timetravel.whatif.logged_workload import Unit, Workload
+from vcd.timetravel.whatif.run_measures import Measure
 from vcd.timetravel.whatif.runs import Comparison, Variant, whatif
 from vcd.timetravel.whatif.runtimes import RunTimes
+from vcd.timetravel.whatif.simulated_cluster import SimulatedCluster, SimulatedUnit
 from vcd.timetravel.whatif.sweep import sweep
-from vcd.timetravel.whatif.workload import Unit, Workload
 from vcd.timetravel.whatif.workloadreader import PROMPT, workload_of
 
 GATE = "scheduling.volcano.sh/queue-allocation-gate"

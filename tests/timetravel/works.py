@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from itertools import count
 
-from vcd.timetravel.parallel import Part
+from vcd.timetravel.process_pool import Part
 
 
 def counting(part: Part, broken: int = -1, gone: int = -1) -> Iterator[int]:

@@ -11,7 +11,7 @@ from tests.topology.manifests import CONF, hard, racks
 from vcd import api
 from vcd.model.reasons import Reason
 from vcd.scheduling.framework import domainsearch
-from vcd.timetravel.why.answer import answer_lines
+from vcd.timetravel.why.job_answer import answer_lines
 from vcd.timetravel.why.snapshotchanges import Change
 
 LABELS = CONF + "    arguments:\n      labels: zone, rack\n"

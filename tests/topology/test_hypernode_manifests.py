@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from tests.dsl import Manifest, node
 from vcd.cli import main
-from vcd.scheduling.topology.manifests import hyper_nodes_of
+from vcd.scheduling.topology.hypernode_manifests import hyper_nodes_of
 from vcd.scheduling.topology.tree import HOSTNAME, Tree, declared_by_labels, declared_by_objects
-from vcd.state.facts import NodeFacts
+from vcd.state.node_facts import NodeFacts
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

@@ -13,7 +13,7 @@ from tests.world import World
 from vcd.api import PlanResult
 from vcd.model.events import Waiting
 from vcd.scheduling.actions.enqueue import unsupported_reason
-from vcd.scheduling.framework.reasons import mending
+from vcd.scheduling.framework.declared_reasons import mending
 
 WITHOUT_PLUGIN = CONF.replace("  - name: network-topology-aware\n", "")
 

@@ -8,12 +8,12 @@ import pytest
 
 from tests.dsl import Manifest, node
 from tests.topology.manifests import exact, hyper_node, parent
-from vcd.model.codec import from_manifest
 from vcd.model.kinds import KINDS
 from vcd.model.objects import HyperNode, Node
-from vcd.model.requests import CPU, MEMORY, PODS
+from vcd.model.projection_codec import from_manifest
+from vcd.model.resource_requests import CPU, MEMORY, PODS
 from vcd.scheduling.topology.tree import TOP, Declared, Tree, declared_by_labels, declared_by_objects
-from vcd.state.facts import NodeFacts
+from vcd.state.node_facts import NodeFacts
 from vcd.state.records import NodeRecord
 
 NODES = [node(f"n{number}", labels={"rack": f"r{number // 2}"}) for number in range(6)]

@@ -12,10 +12,10 @@ from tests.embedded.disturbed import DisturbedServer
 from tests.embedded.serving import serving
 from tests.view.pages import Asker, asking
 from vcd.daemon.http.security import ApiReviews
-from vcd.embedded.errors import StatusError
+from vcd.embedded.status_errors import StatusError
 from vcd.kube.client import KubeClient
-from vcd.kube.connection import connect
-from vcd.serving.access import Access
+from vcd.kube.kube_connection import connect
+from vcd.serving.access_rights import Access
 
 GROUPS = "podgroups.scheduling.volcano.sh"
 

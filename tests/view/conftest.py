@@ -14,7 +14,7 @@ from tests.waiting import WAIT_LIMIT
 def patient_page() -> Iterator[None]:
     """The page gives a question more time than a test waits, so that a busy machine refuses no answer."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vcd.view.worker.LIMIT", 2 * WAIT_LIMIT)
+        patch.setattr("vcd.view.page_worker.LIMIT", 2 * WAIT_LIMIT)
         yield
 
 
@@ -31,6 +31,6 @@ class _Thread(ThreadPoolExecutor):
 def quick_page(patient_page: None) -> Iterator[None]:
     """The page answers in a thread of the test's process, and forecasts by a single run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vcd.view.worker.ProcessPoolExecutor", _Thread)
+        patch.setattr("vcd.view.page_worker.ProcessPoolExecutor", _Thread)
         patch.setattr("vcd.view.answers._FORECAST_RUNS", 1)
         yield

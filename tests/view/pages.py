@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from vcd.view.server import View
+from vcd.view.page_server import View
 
 
 class Asker:

@@ -18,9 +18,9 @@ from tests.view.pages import asking
 from tests.waiting import WAIT_LIMIT
 from vcd.daemon.http.security import ApiReviews
 from vcd.kube.client import KubeClient
-from vcd.serving.connections import CONNECTIONS
+from vcd.serving.connection_limits import CONNECTIONS
 from vcd.serving.tls import Certificate
-from vcd.view.server import View
+from vcd.view.page_server import View
 
 pytestmark = pytest.mark.usefixtures("patient_page")
 

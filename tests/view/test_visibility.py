@@ -20,12 +20,12 @@ from tests.view.cluster import GROUPS, guarded
 from tests.view.pages import Asker
 from vcd.diagnosis.diagnosedwaits import DiagnosedWait
 from vcd.model import events as ev
-from vcd.serving.people import MOST_A_SECOND, REFUSED_SECONDS
+from vcd.serving.authorization import MOST_A_SECOND, REFUSED_SECONDS
 from vcd.view.answers import forget
-from vcd.view.documents import PageError
-from vcd.view.openapi import description
+from vcd.view.page_documents import PageError
+from vcd.view.page_openapi import description
+from vcd.view.page_server import View
 from vcd.view.questions import PARAMETERS, QUESTIONS
-from vcd.view.server import View
 
 pytestmark = pytest.mark.usefixtures("quick_page")
 

@@ -61,7 +61,7 @@ class Group(click.Group):
         """Return the named command. Raises UsageError."""
         name = args[0]
         if not ctx.resilient_parsing and name[:1].isalnum() and self.get_command(ctx, name) is None:
-            words = importlib.import_module("vcd.model.words")  # imported here: valid commands do not need it
+            words = importlib.import_module("vcd.model.wording")  # imported here: valid commands do not need it
             ctx.fail(f"No such command {name!r}{words.did_you_mean(name, self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
 

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from vcd.cli import Group
+from vcd.cli.command_errors import report_errors
 from vcd.cli.completion import complete_named
-from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import NUMBER, event_log_argument, event_log_option, namespace_option, period_option
 from vcd.cli.output import text_output

@@ -9,7 +9,7 @@ from click.shell_completion import get_completion_class
 
 from vcd.model.reasons import CAUSES
 from vcd.timetravel.history import opened
-from vcd.timetravel.logfile import LogError
+from vcd.timetravel.log_operations import LogError
 from vcd.timetravel.lognames import names_in
 
 SHELLS = ("bash", "zsh", "fish")

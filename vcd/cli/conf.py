@@ -13,8 +13,8 @@ import yaml
 from rich.text import Text
 
 from vcd.cli import Group
+from vcd.cli.command_errors import InvalidConf, Unusable, report_errors
 from vcd.cli.conffile import read_configuration
-from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import (
     end_by,
@@ -32,8 +32,8 @@ from vcd.scheduling.framework.policy import Policy, PolicyError, Problem
 from vcd.scheduling.framework.policydiff import PolicyChange, policy_changes
 from vcd.scheduling.framework.queuefields import check_queues, unread_queue_fields
 from vcd.scheduling.framework.registry import describe_policy
-from vcd.timetravel import logfile
-from vcd.timetravel.reading import queues_in, read
+from vcd.timetravel import log_operations
+from vcd.timetravel.manifest_reader import queues_in, read
 
 
 class ConfigurationCheck(msgspec.Struct):
@@ -233,7 +233,7 @@ class _Plain(yaml.SafeDumper):
 
 def _policy_in_force(event_log: EventLog) -> str:
     with event_log.reading() as log:
-        text = logfile.policy_in_force(log)
+        text = log_operations.policy_in_force(log)
     if text is None:
         raise Unusable(f"{event_log.name}: no configuration was loaded yet")
     return text

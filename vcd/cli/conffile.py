@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from vcd.cli.errors import Unusable
+from vcd.cli.command_errors import Unusable
 from vcd.cli.inputs import read_text
 
 _LARGEST = 1 << 20

@@ -11,24 +11,24 @@ from typing import Any, Protocol
 import click
 import msgspec
 
+from vcd.cli.command_errors import report_errors
 from vcd.cli.completion import complete_named
-from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog, FileLog
 from vcd.cli.inputs import NUMBER, event_log_option, namespace_option
 from vcd.cli.output import text_output
 from vcd.cli.printing import print_lines, print_result
-from vcd.model.words import did_you_mean
-from vcd.timetravel.errors import NotFound
-from vcd.timetravel.log import Log
-from vcd.timetravel.parallel import processors
-from vcd.timetravel.remarks import remarks
-from vcd.timetravel.times import BadTime
+from vcd.model.wording import did_you_mean
+from vcd.timetravel.log_queries import Log
+from vcd.timetravel.log_times import BadTime
+from vcd.timetravel.log_warnings import remarks
+from vcd.timetravel.process_pool import processors
+from vcd.timetravel.query_errors import NotFound
 from vcd.timetravel.whatif.forecasts import Submission
-from vcd.timetravel.whatif.submit import eta as forecast_start
-from vcd.timetravel.whatif.submit import eta_in_words
-from vcd.timetravel.why.answer import answer_lines
+from vcd.timetravel.whatif.submission_forecast import eta as forecast_start
+from vcd.timetravel.whatif.submission_forecast import eta_in_words
 from vcd.timetravel.why.counterfactual import Counterfactual
 from vcd.timetravel.why.explain import Explanation
+from vcd.timetravel.why.job_answer import answer_lines
 from vcd.timetravel.why.obstacles import Obstacles
 from vcd.timetravel.why.queueanswer import QueueExplanation
 from vcd.timetravel.why.verdict import Verdict, with_fix

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from vcd.cli.errors import Unusable, report_errors
+from vcd.cli.command_errors import Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import event_log_option
 from vcd.timetravel.history import opened
+from vcd.timetravel.log_tables import TABLES
 from vcd.timetravel.tablefiles import FORMATS, NoWriter, table_bytes
-from vcd.timetravel.tables import TABLES
 
 
 @click.command()

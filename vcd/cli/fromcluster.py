@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from vcd.cli.errors import Unusable
+from vcd.cli.command_errors import Unusable
 from vcd.cli.printing import print_lines
-from vcd.model.words import span_in_words
-from vcd.text.times import moment
-from vcd.timetravel.logwriter import errors_with_writer, standing
-from vcd.timetravel.older import up_to_date
+from vcd.model.wording import span_in_words
+from vcd.text.time_formats import moment
+from vcd.timetravel.log_standing import errors_with_writer, standing
+from vcd.timetravel.log_upgrade import up_to_date
 
 if TYPE_CHECKING:  # importing the API client takes longer than most commands run
     from vcd.daemon.reader.log_copy import ReadUpTo
@@ -130,8 +130,10 @@ class ClusterLog:
             yield found
 
     def _log_request(self) -> tuple[Any, Any]:
-        importlib.import_module("vcd.daemon.logs").configure(verbosity=-1)  # else log lines go to standard output
-        commands = importlib.import_module("vcd.daemon.reader.commands")
+        importlib.import_module("vcd.daemon.structured_logging").configure(
+            verbosity=-1
+        )  # else log lines go to standard output
+        commands = importlib.import_module("vcd.daemon.reader.cluster_log")
         one = self._cluster
         return commands, commands.LogRequest(one.kubeconfig, one.context, one.scheduler_namespace, one.token_file)
 

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import click
 
+from vcd.cli.command_errors import InvalidConf, Unusable, report_errors
 from vcd.cli.conffile import read_configuration
-from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import RUN_COUNT, event_log_argument, gpu_option, period_option
 from vcd.cli.output import text_output
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
-from vcd.cli.runs import print_screen
+from vcd.cli.run_output import print_screen
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import PolicyError
-from vcd.timetravel.errors import NotFound
-from vcd.timetravel.times import BadTime
-from vcd.timetravel.whatif.conditions import ConditionError
+from vcd.timetravel.log_times import BadTime
+from vcd.timetravel.query_errors import NotFound
+from vcd.timetravel.whatif.fail_conditions import ConditionError
 from vcd.timetravel.whatif.gate import GateError, GateResult, change_in_words, spread_in_words, summary, told_figures
 from vcd.timetravel.whatif.gate import gate as judge
-from vcd.timetravel.whatif.screens import gate_screen
+from vcd.timetravel.whatif.whatif_screens import gate_screen
 
 FAILED = 1
 """The exit code of a configuration that does not pass."""

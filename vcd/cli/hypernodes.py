@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 import yaml
 
-from vcd.cli.errors import Unusable, report_errors
+from vcd.cli.command_errors import Unusable, report_errors
 from vcd.cli.inputs import read_manifests
 from vcd.timetravel.hypernodes import hyper_nodes_for
-from vcd.timetravel.reading import read
+from vcd.timetravel.manifest_reader import read
 
 
 @click.command()

@@ -18,17 +18,17 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from vcd.cli.command_errors import Unusable
 from vcd.cli.completion import complete_named
-from vcd.cli.errors import Unusable
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, ChosenCluster, ClusterLog, EventLog, FileLog, implied
 from vcd.cli.printing import print_lines
-from vcd.model.codec import BadObject
 from vcd.model.jsontext import shallow
 from vcd.model.manifests import plain
 from vcd.model.plainjson import TOO_MANY_DIGITS
-from vcd.model.words import SECOND
+from vcd.model.projection_codec import BadObject
+from vcd.model.wording import SECOND
 from vcd.model.yamltext import YamlError, read_documents
-from vcd.timetravel.times import BadTime, span_of
+from vcd.timetravel.log_times import BadTime, span_of
 
 Manifest = dict[str, Any]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from vcd.cli.command_errors import report_errors
 from vcd.cli.completion import complete_causes, complete_named
-from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog, implied
 from vcd.cli.inputs import event_log_argument
 from vcd.cli.output import WIDTH, Listing, list_output, print_listing
 from vcd.cli.printing import print_json, print_lines
-from vcd.model.words import some, span_in_words
+from vcd.model.wording import some, span_in_words
 from vcd.timetravel.history import opened
 from vcd.timetravel.joblines import STATES
 from vcd.timetravel.joblist import JobFilter, JobRow, Jobs

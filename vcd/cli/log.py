@@ -16,14 +16,14 @@ import click
 import msgspec
 
 from vcd.cli import Group
-from vcd.cli.errors import report_errors
+from vcd.cli.command_errors import report_errors
 from vcd.cli.fromcluster import EventLog, FollowedLog, files_of, print_note
 from vcd.cli.inputs import COUNT, NUMBER, as_span, event_log_and_out, event_log_argument, event_log_path
 from vcd.cli.logrestore import LogVerification, restore
 from vcd.cli.output import Listing, list_output, print_listing, table_output
 from vcd.cli.printing import print_json, print_lines, printable
 from vcd.model.quantity import QuantityError, parse_units
-from vcd.timetravel import logfile
+from vcd.timetravel import log_operations
 
 TYPES = (
     "put",
@@ -97,13 +97,13 @@ def _size(context: click.Context, option: click.Parameter, value: str | None) ->
         raise click.BadParameter(f"{value!r} is not a size; write one like 500Mi or 20Gi") from None
 
 
-def _head(context: click.Context, option: click.Parameter, value: str | None) -> logfile.Head | None:
+def _head(context: click.Context, option: click.Parameter, value: str | None) -> log_operations.Head | None:
     """Parse the head of a chain, as ``verify`` prints it."""
     if value is None:
         return None
     if not (match := re.fullmatch(r"([0-9a-f]{32})@(\d{1,18})", value)):
         raise click.BadParameter(f"{value!r} is not a head; write it as `vcd log verify` prints it, such as 0f..9a@120")
-    return logfile.Head(int(match[2]), bytes.fromhex(match[1]))
+    return log_operations.Head(int(match[2]), bytes.fromhex(match[1]))
 
 
 @click.group(cls=Group)
@@ -139,9 +139,9 @@ def ls(
     most = limit + 1 if limit else None
     with event_log.reading() as log:
         if sessions:
-            _print_lines(logfile.sessions(log, first, last, most), LogSession, limit, output)
+            _print_lines(log_operations.sessions(log, first, last, most), LogSession, limit, output)
         else:
-            found = logfile.events(log, kind=kind, key=key, type=type_, first=first, last=last, limit=most)
+            found = log_operations.events(log, kind=kind, key=key, type=type_, first=first, last=last, limit=most)
             narrowed = " with that --type, --from or --to" if type_ or first or last else ""
             _print_lines(_with_note(found, " ".join(filter(None, (kind, key))), narrowed), LogEvent, limit, output)
 
@@ -166,7 +166,7 @@ def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
     """Print the last events of FILE. With -o json, one object per line."""
     if not follow:
         with event_log.reading() as log:
-            _print_lines(logfile.tail(log, count), LogEvent, 0, output)
+            _print_lines(log_operations.tail(log, count), LogEvent, 0, output)
         return
     with event_log.following() as followed:
         for line in _follow(followed, count):
@@ -181,7 +181,7 @@ def _follow(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
     """Yield the last events and all later ones, without end, also after another file replaced the log's."""
     last: dict[str, Any] | None = None
     for path in files_of(followed, print_note):
-        for line in logfile.tail(path, count, follow=lambda path=path: not followed.is_other(path), last=last):  # type: ignore[misc]
+        for line in log_operations.tail(path, count, follow=lambda path=path: not followed.is_other(path), last=last):  # type: ignore[misc]
             last = line
             yield line
 
@@ -196,14 +196,14 @@ def _follow(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
 )
 @table_output
 @report_errors
-def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
+def verify(event_log: EventLog, head: log_operations.Head | None, output: str) -> None:
     """Verify FILE; exit with 1 and print a line for each problem if it has any.
 
     Prints the head of its hash chain, too. If you store the head elsewhere and pass it as --head later, the command
     reports whether any event up to it was changed or removed since.
     """
     with event_log.reading() as log:
-        found = logfile.verify(log, head)
+        found = log_operations.verify(log, head)
     last = None if found.head is None else str(found.head)
     if output == "json":
         print_json(LogVerification(event_log.name, found.problems, found.uncovered, last), line=True)
@@ -235,9 +235,9 @@ def export(event_log: EventLog, out: Path, first: int | None, last: int | None, 
         raise click.UsageError(f"--from {first} comes after --to {last}")
     with event_log.reading() as log:
         if not anonymise:
-            _print_written(logfile.export(log, out, first, last), out, output)
+            _print_written(log_operations.export(log, out, first, last), out, output)
             return
-        done = logfile.anonymise(log, out, first, last)
+        done = log_operations.anonymise(log, out, first, last)
         _print_written(done, out, output)
     if done.renamed:
         click.echo(
@@ -258,7 +258,7 @@ def compact(event_log: Path, max_age: int | None, max_size: int | None, output: 
 
     History is removed up to a checkpoint; the newest checkpoint always stays.
     """
-    done = logfile.compact(event_log, max_age, max_size)
+    done = log_operations.compact(event_log, max_age, max_size)
     if output == "json":
         print_json(LogCompaction(str(event_log), **msgspec.structs.asdict(done)), line=True)
     else:
@@ -289,7 +289,7 @@ def _print_lines(lines: Iterator[dict[str, Any]], kind: type[LogEvent | LogSessi
         click.echo(f"... and more; choose with --from, or --limit above {limit}", err=True)
 
 
-def _print_written(written: logfile.Written | logfile.Anonymised, out: Path, output: str) -> None:
+def _print_written(written: log_operations.Written | log_operations.Anonymised, out: Path, output: str) -> None:
     if output == "json":
         print_json(WrittenLog(str(out), **msgspec.structs.asdict(written)), line=True)
     else:

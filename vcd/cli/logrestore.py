@@ -11,11 +11,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from vcd.cli.errors import report_errors
+from vcd.cli.command_errors import report_errors
 from vcd.cli.output import table_output
 from vcd.cli.printing import print_json, printable
-from vcd.timetravel import logfile
-from vcd.timetravel.times import BadTime
+from vcd.timetravel import log_operations
+from vcd.timetravel.log_times import BadTime
 
 
 class RestoredLog(msgspec.Struct):
@@ -64,7 +64,7 @@ def restore(
     if file is None:
         raise click.UsageError("name the FILE to write, or give --check")
     try:
-        done = logfile.restore(source, file, at, last, epoch)
+        done = log_operations.restore(source, file, at, last, epoch)
     except BadTime as error:
         raise click.UsageError(f"--at: {error}") from None
     for gap in done.gaps:
@@ -78,7 +78,7 @@ def restore(
 
 
 def _check(source: str, output: str) -> None:
-    found = logfile.check_archive(source)
+    found = log_operations.check_archive(source)
     head = None if found.head is None else str(found.head)
     if output == "json":
         print_json(LogVerification(source, found.problems, found.uncovered, head), line=True)

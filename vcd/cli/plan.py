@@ -12,16 +12,16 @@ import click
 import msgspec
 
 from vcd.api import plan as plan_cycle
+from vcd.cli.command_errors import InvalidConf, Unusable, report_errors
 from vcd.cli.conffile import read_configuration
-from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, implied
 from vcd.cli.inputs import end_by, print_reading, read_manifests
 from vcd.cli.output import WIDTH, Listing, output_option, print_listing
 from vcd.cli.printing import print_json, print_lines
 from vcd.daemon.options import OptionError, Options, parse_options
 from vcd.diagnosis.diagnosedwaits import DiagnosedWait
-from vcd.model.codec import BadObject
-from vcd.model.words import counted
+from vcd.model.projection_codec import BadObject
+from vcd.model.wording import counted
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.text.amounts import pods_on_nodes
 from vcd.timetravel.planning import PlacedJob, PlanResult
@@ -221,7 +221,7 @@ def _list_cluster(
 ) -> Listed:
     """List a cluster's objects, and report the kinds that may not be listed. Raises Unusable, PolicyError."""
     module = importlib.import_module("vcd.daemon.reader.cluster_listing")
-    importlib.import_module("vcd.daemon.logs").configure()  # else log lines go to standard output
+    importlib.import_module("vcd.daemon.structured_logging").configure()  # else log lines go to standard output
     try:
         found: Listed = asyncio.run(module.list_cluster(conf, kubeconfig, context, namespace))
     except module.ClusterError as error:

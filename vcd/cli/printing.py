@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 import msgspec
 
-from vcd.model.words import cut
+from vcd.model.wording import cut
 
 if TYPE_CHECKING:  # most commands print no tables, and the import takes longer than they do
     from rich.console import Console, RenderableType

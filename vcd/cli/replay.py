@@ -11,13 +11,13 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vcd.cli.errors import report_errors
+from vcd.cli.command_errors import report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import NUMBER, event_log_argument
 from vcd.cli.output import text_output
 from vcd.cli.printing import print_json, print_lines
-from vcd.text.times import moment
-from vcd.timetravel.parallel import processors
+from vcd.text.time_formats import moment
+from vcd.timetravel.process_pool import processors
 from vcd.timetravel.replay import Replayed
 from vcd.timetravel.replay import replay as replay_sessions
 

@@ -15,7 +15,7 @@ import click
 import structlog
 
 from vcd import __version__
-from vcd.daemon import logs
+from vcd.daemon import structured_logging
 from vcd.daemon.options import (
     FLAGS,
     WITHOUT_EFFECT,
@@ -60,7 +60,7 @@ def _serve(**given: tuple[str, ...]) -> None:
         options = parse_options({flag.name: given[flag.name.replace("-", "_")] for flag in FLAGS}, os.environ)
     except OptionError as error:
         raise click.UsageError(str(error)) from None
-    logs.configure(options.log_format, options.verbosity)
+    structured_logging.configure(options.log_format, options.verbosity)
     if options.without_effect:
         _log.info("flags without effect here", flags=dict(options.without_effect))
     sys.exit(_run(options))
@@ -76,7 +76,7 @@ def _run(options: Options) -> int:
 @contextlib.asynccontextmanager
 async def _page(options: Options, security: Security) -> AsyncIterator[None]:
     """Serve the log as a page if it is enabled. If it cannot be served, scheduling continues without it."""
-    server = importlib.import_module("vcd.view.server")
+    server = importlib.import_module("vcd.view.page_server")
     async with contextlib.AsyncExitStack() as stack:
         if options.view_address:
             host, port = split_address(options.view_address, "--view-address")

@@ -18,17 +18,17 @@ from vcd.timetravel.bisect import JobBisection, WaitsBisection
 from vcd.timetravel.clusterchanges import ClusterChanges
 from vcd.timetravel.joblist import Jobs
 from vcd.timetravel.overview import Glance
-from vcd.timetravel.shadow.comparison import ShadowComparison
+from vcd.timetravel.shadow.shadow_comparison import ShadowComparison
 from vcd.timetravel.whatif.forecasts import Submission
 from vcd.timetravel.whatif.gate import GateResult
 from vcd.timetravel.whatif.runs import Comparison
 from vcd.timetravel.whatif.sweep import Sweep
-from vcd.timetravel.why.evictions import EvictionExplanation
+from vcd.timetravel.why.eviction_explanation import EvictionExplanation
 from vcd.timetravel.why.jobdifference import JobDifference
 from vcd.timetravel.why.lostpodhours import FirstCauses
-from vcd.timetravel.why.orders import OrderExplanation
+from vcd.timetravel.why.order_explanation import OrderExplanation
 from vcd.timetravel.why.queueanswer import QueueExplanation
-from vcd.timetravel.why.sessions import SessionExplanation
+from vcd.timetravel.why.session_explanation import SessionExplanation
 
 
 def documents() -> dict[str, type[msgspec.Struct]]:

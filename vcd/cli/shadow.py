@@ -9,13 +9,13 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from vcd.cli.errors import Unusable, report_errors
+from vcd.cli.command_errors import Unusable, report_errors
 from vcd.cli.fromcluster import FileLog
 from vcd.cli.inputs import COUNT, event_log_path
 from vcd.cli.output import text_output
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
-from vcd.model.words import span_in_words
-from vcd.timetravel.shadow.comparison import SHADOW_KINDS, NoShadow, ShadowComparison, compare_shadow
+from vcd.model.wording import span_in_words
+from vcd.timetravel.shadow.shadow_comparison import SHADOW_KINDS, NoShadow, ShadowComparison, compare_shadow
 
 
 def _refuse(_: click.Context, __: click.Parameter, is_given: bool) -> None:

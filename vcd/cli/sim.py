@@ -18,19 +18,19 @@ from typing import Any
 import click
 
 from vcd.cli import simview
-from vcd.cli.errors import InvalidConf, Unusable, report_errors
+from vcd.cli.command_errors import InvalidConf, Unusable, report_errors
 from vcd.cli.inputs import COUNT, FiniteRange, end_by, print_reading, read_manifests, strict_option
 from vcd.cli.output import table_output
 from vcd.cli.printing import print_lines, print_result
 from vcd.cli.simulation import Scenario, Simulation
 from vcd.cli.view import address
-from vcd.daemon import logs
-from vcd.embedded.errors import StatusError
-from vcd.embedded.workload import Mix, WorkloadError, generate, parse_mix, parse_nodes, parse_queues
+from vcd.daemon import structured_logging
+from vcd.embedded.status_errors import StatusError
+from vcd.embedded.workload_generator import Mix, WorkloadError, generate, parse_mix, parse_nodes, parse_queues
 from vcd.scheduling.framework.policy import PolicyError
-from vcd.timetravel.logfile import LogError
-from vcd.timetravel.reading import read, to_create
-from vcd.view.server import View, ViewError
+from vcd.timetravel.log_operations import LogError
+from vcd.timetravel.manifest_reader import read, to_create
+from vcd.view.page_server import View, ViewError
 
 CONTROLLED = (("Deployment", "apps"), ("Job", "batch.volcano.sh"), ("ReplicaSet", "apps"))
 """The workloads whose controllers run in the embedded cluster."""
@@ -111,7 +111,7 @@ def sim(
     """
     if jump and speed is not None:
         raise click.UsageError("--jump and --speed exclude each other")
-    logs.configure(verbosity=-1)
+    structured_logging.configure(verbosity=-1)
     try:
         reading = read(read_manifests(workloads), to_create=True)
         found = _nodes(nodes, reading.objects), parse_queues(queues)

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcd.daemon.cycle.loop import wait_for_more
+from vcd.daemon.cycle.session_loop import wait_for_more
 from vcd.daemon.options import Options
 from vcd.daemon.process import open_service
 from vcd.daemon.service import SchedulerService
-from vcd.embedded.clock import ClusterClock
-from vcd.embedded.cluster import EmbeddedCluster
-from vcd.embedded.controllers.finished import FinishedController
-from vcd.embedded.server import ApiServer
+from vcd.embedded.api_server import ApiServer
+from vcd.embedded.cluster_clock import ClusterClock
+from vcd.embedded.controllers.finished_controller import FinishedController
+from vcd.embedded.embedded_cluster import EmbeddedCluster
+from vcd.embedded.object_counts import ClusterTally
 from vcd.embedded.store import Store
-from vcd.embedded.tally import ClusterTally
-from vcd.embedded.workload import Arrival, Feeder, install, scheduled_manifests
+from vcd.embedded.workload_generator import Arrival, Feeder, install, scheduled_manifests
 
 Obj = dict[str, Any]
 

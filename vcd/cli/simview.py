@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from vcd.cli.simulation import Simulation
-from vcd.embedded.controllers.base import NODES, PODS, Obj, annotations_of, key_of
-from vcd.embedded.controllers.podgroup import GROUP_NAME
-from vcd.embedded.controllers.pods import TERMINAL, node_of, phase_of
-from vcd.model.words import span_in_words
-from vcd.text.reasons import full_reason_text
+from vcd.embedded.controllers.controller_base import NODES, PODS, Obj, annotations_of, key_of
+from vcd.embedded.controllers.pod_properties import TERMINAL, node_of, phase_of
+from vcd.embedded.controllers.podgroup_controller import GROUP_NAME
+from vcd.model.wording import span_in_words
+from vcd.text.reason_sentences import full_reason_text
 
 _NAMED_OBJECTS = 20
 """Objects that the summary names, at most; ``-o json`` names all."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from vcd.cli.errors import report_errors
+from vcd.cli.command_errors import report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import (
     LARGEST,
@@ -24,8 +24,8 @@ from vcd.cli.inputs import (
 )
 from vcd.cli.output import text_output
 from vcd.cli.printing import print_json
-from vcd.cli.runs import print_runs, print_unlike, refused
-from vcd.timetravel.whatif.edits import read_edits
+from vcd.cli.run_output import print_runs, print_unlike, refused
+from vcd.timetravel.whatif.cluster_edits import read_edits
 from vcd.timetravel.whatif.runs import Variant
 from vcd.timetravel.whatif.sweep import sweep as run_sweep
 from vcd.timetravel.whatif.sweep import variants_of

@@ -12,17 +12,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from vcd.cli.errors import report_errors
+from vcd.cli.command_errors import report_errors
 from vcd.cli.fromcluster import EventLog, FollowedLog, files_of
 from vcd.cli.inputs import DAY, FiniteRange, event_log_argument
 from vcd.cli.output import output_option
 from vcd.cli.printing import add_row, console, filled, print_json, print_tables, terminal_width
 from vcd.diagnosis.diagnosedwaits import DiagnosedWait
-from vcd.model.words import SECOND, counted, span_in_words
+from vcd.model.wording import SECOND, counted, span_in_words
 from vcd.text.amounts import number, resource_name
-from vcd.text.capacity import capacity_lines, cluster_resource, resource_shown
+from vcd.text.capacity_lines import capacity_lines, cluster_resource, resource_shown
 from vcd.text.phrases import UNKNOWN
-from vcd.text.times import clock_time
+from vcd.text.time_formats import clock_time
 from vcd.timetravel.history import opened
 from vcd.timetravel.joblines import WAITING_STATES
 from vcd.timetravel.overview import Glance, Overview, glances

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 
-from vcd.cli.errors import Unusable, report_errors
+from vcd.cli.command_errors import Unusable, report_errors
 from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog, files_of, print_note
 from vcd.cli.inputs import event_log_argument
 from vcd.daemon.options import OptionError, split_address
 from vcd.timetravel.history import opened
-from vcd.timetravel.timeline import ends
-from vcd.view.server import View, ViewError
+from vcd.timetravel.session_lines import ends
+from vcd.view.page_server import View, ViewError
 
 ADDRESS = "127.0.0.1:8090"
 LOOK = 0.5

@@ -11,8 +11,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from vcd.cli.command_errors import Unusable, report_errors
 from vcd.cli.conffile import read_configuration
-from vcd.cli.errors import Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import (
     COUNT,
@@ -29,15 +29,15 @@ from vcd.cli.inputs import (
 )
 from vcd.cli.output import text_output
 from vcd.cli.printing import print_lines, print_result
-from vcd.cli.runs import print_comparison, refused
-from vcd.timetravel.parallel import processors
-from vcd.timetravel.whatif.edits import read_edits
+from vcd.cli.run_output import print_comparison, refused
+from vcd.timetravel.process_pool import processors
+from vcd.timetravel.whatif.cluster_edits import read_edits
 from vcd.timetravel.whatif.forecasts import Submission
 from vcd.timetravel.whatif.runs import Variant
 from vcd.timetravel.whatif.runs import whatif as run_whatif
-from vcd.timetravel.whatif.submit import RUNS
-from vcd.timetravel.whatif.submit import submit as forecast_submission
-from vcd.timetravel.whatif.submitted import NO_POD, NothingSubmitted
+from vcd.timetravel.whatif.submission_forecast import RUNS
+from vcd.timetravel.whatif.submission_forecast import submit as forecast_submission
+from vcd.timetravel.whatif.submitted_groups import NO_POD, NothingSubmitted
 
 
 @click.command()

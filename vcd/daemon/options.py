@@ -18,9 +18,9 @@ from typing import Any, Literal
 from vcd.eventlog.archive.stores import ArchiveError, check_place
 from vcd.model.quantity import QuantityError, parse_units
 from vcd.model.selectors import is_qualified_name
-from vcd.model.words import SECOND, did_you_mean
+from vcd.model.wording import SECOND, did_you_mean
 from vcd.scheduling.framework.arguments import MEANINGS, READERS, parse_duration
-from vcd.serving.hosts import is_host
+from vcd.serving.host_header import is_host
 from vcd.state.records import Settings
 
 Kind = Literal["text", "texts", "list", "bool", "int", "float", "duration", "age", "size", "path"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from vcd.kube.connection import ConfigurationError
+from vcd.kube.kube_connection import ConfigurationError
 from vcd.kube.lru import LruCache
 from vcd.model.events import PolicyLoaded
 from vcd.scheduling.configuration import read_policy

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import structlog
 
-from vcd.daemon.cycle.loop import Gather, wait_for_more
+from vcd.daemon.cycle.session_loop import Gather, wait_for_more
 from vcd.daemon.http.endpoints import Probes, serve_probes
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.options import QUEUE, Options
 from vcd.daemon.persistence.archiver import restore_from_archive
 from vcd.daemon.persistence.state_writer import StateWriter, restore
@@ -27,15 +27,15 @@ from vcd.daemon.replicas.log_divergence import rewind_and_preserve
 from vcd.daemon.replicas.log_follower import LogDiverged, LogReplaced, OwnLogDamaged
 from vcd.daemon.replicas.replica import TermEnded
 from vcd.daemon.service import SchedulerService
-from vcd.daemon.shadow import check_log
-from vcd.eventlog.errors import LogError, NewerSchema
-from vcd.eventlog.log import EventLog
+from vcd.daemon.shadow_mode import check_log
+from vcd.eventlog.log_errors import LogError, NewerSchema
+from vcd.eventlog.log_writer import EventLog
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock, SteadyClock
-from vcd.kube.connection import ConfigurationError, connect
+from vcd.kube.kube_connection import ConfigurationError, connect
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.scheduling.framework.registry import RegistryError
-from vcd.serving.connections import raise_file_limit
+from vcd.serving.connection_limits import raise_file_limit
 
 _log = structlog.get_logger(__name__)
 

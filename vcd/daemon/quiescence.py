@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vcd.daemon.cycle.loop import Cycle
-from vcd.daemon.leadership.terms import Terms
+from vcd.daemon.cycle.session_loop import Cycle
+from vcd.daemon.leadership.leadership_terms import Terms
 from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.reporting.status_reporter import StatusReporter
 from vcd.daemon.reporting.verdicts import Verdicts

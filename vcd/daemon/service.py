@@ -19,21 +19,21 @@ from typing import Any
 import structlog
 
 from vcd.daemon.controllers.default_queues import DefaultQueues
-from vcd.daemon.controllers.podgroups import PodGroups
+from vcd.daemon.controllers.podgroup_creator import PodGroups
 from vcd.daemon.controllers.queue_states import QueueStates
 from vcd.daemon.controllers.role_label import RoleLabel
-from vcd.daemon.cycle.loop import Cycle, Gather, wait_for_more
 from vcd.daemon.cycle.replay_check import ReplayCheck
+from vcd.daemon.cycle.session_loop import Cycle, Gather, wait_for_more
 from vcd.daemon.cycle.watchdog import Watchdog
+from vcd.daemon.faults.fault_monitor import FailingWrites, FaultMonitor, Look, Sighting
 from vcd.daemon.faults.missing_objects import GroupsWithoutPods, PodsWithoutGroup, jobs_without_nodes
-from vcd.daemon.faults.monitor import FailingWrites, FaultMonitor, Look, Sighting
 from vcd.daemon.faults.unstarted_jobs import UnstartedJobs
 from vcd.daemon.http.endpoints import serve_metrics
 from vcd.daemon.http.security import Security
 from vcd.daemon.leadership.interlock import Interlock
+from vcd.daemon.leadership.leadership_terms import Terms
 from vcd.daemon.leadership.replica_status import StatusNote
-from vcd.daemon.leadership.terms import Terms
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.options import PODGROUP, QUEUE, Options, split_address
 from vcd.daemon.outside.http_outside import HttpOutside
 from vcd.daemon.outside.usage_poller import UsagePoller
@@ -46,7 +46,7 @@ from vcd.daemon.replicas.log_follower import LogDiverged, LogReplaced
 from vcd.daemon.replicas.replica import Replica, TermEnded
 from vcd.daemon.reporting.status_reporter import StatusReporter
 from vcd.daemon.reporting.verdicts import Verdicts
-from vcd.daemon.shadow import Shadow, ShadowTerms
+from vcd.daemon.shadow_mode import Shadow, ShadowTerms
 from vcd.daemon.watching.consistent_reads import ConsistentReads
 from vcd.daemon.watching.outcome_resolver import OutcomeResolver
 from vcd.daemon.watching.watches import Watches
@@ -57,7 +57,7 @@ from vcd.kube.lease import LeaderElector
 from vcd.kube.request_info import CompletedRequest
 from vcd.kube.volume_binder import BIND_TIMEOUT
 from vcd.model import events as ev
-from vcd.model.installation import (
+from vcd.model.installation_faults import (
     CONFIGURATION_REFUSED,
     IDENTITY_SHARED,
     JOBS_NOT_STARTED,
@@ -70,7 +70,7 @@ from vcd.model.installation import (
     WRITE_REFUSED,
     WRITE_UNANSWERED,
 )
-from vcd.model.words import rfc3339
+from vcd.model.wording import rfc3339
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import bind_timeout, kinds_read
 from vcd.scheduling.session.session import Session

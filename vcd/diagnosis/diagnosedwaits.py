@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from vcd.diagnosis.case import Served, served
-from vcd.diagnosis.diagnosis import diagnosed, pods_missing
-from vcd.diagnosis.waiting import GroupWait
+from vcd.diagnosis.group_wait import GroupWait
+from vcd.diagnosis.job_diagnosis import diagnosed, pods_missing
+from vcd.diagnosis.waiting_job import Served, served
 from vcd.model import events as ev
 from vcd.model.diagnosis import Diagnosis
 from vcd.model.objects import PodGroup
 from vcd.model.status import TaskStatus
-from vcd.scheduling.framework.reasons import keeps_back
+from vcd.scheduling.framework.declared_reasons import keeps_back
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.text.amounts import needs

@@ -11,8 +11,8 @@ import numpy as np
 
 from vcd.model.diagnosis import FunnelLine
 from vcd.model.reasons import Cause, Reason
+from vcd.scheduling.framework.declared_reasons import label_of
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.framework.reasons import label_of
 from vcd.scheduling.search.parts import Mask, Rows, is_by_usage, is_fixed
 from vcd.scheduling.session.nodes import Ints, fits, room_needed
 from vcd.scheduling.session.session import Session

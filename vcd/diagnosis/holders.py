@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 import numpy as np
 
-from vcd.model.requests import format_sum
+from vcd.model.resource_requests import format_sum
 from vcd.model.status import ALLOCATED_STATUSES
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.session.nodes import Ints
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 

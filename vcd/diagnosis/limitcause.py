@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from vcd.diagnosis.case import Case
 from vcd.diagnosis.holders import amount_in, jobs_in
+from vcd.diagnosis.waiting_job import Case
 from vcd.model import events as ev
 from vcd.model.diagnosis import Diagnosis
 from vcd.model.reasons import Cause
 from vcd.model.status import Phase
+from vcd.scheduling.framework.declared_reasons import cause_of, declared
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.quotas import OF_THE_CLUSTER, QueueLimit
-from vcd.scheduling.framework.reasons import cause_of, declared
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.state.holds import HoldKind
 

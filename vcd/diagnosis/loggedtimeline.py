@@ -17,9 +17,9 @@ import msgspec
 from vcd.diagnosis.waittimeline import MOST_SPANS, Reasons, WaitTimeline
 from vcd.eventlog import LogError, Logged, LogReader
 from vcd.model import events as ev
-from vcd.model.codec import BadObject
+from vcd.model.projection_codec import BadObject
 from vcd.state.checkpoint import decoded
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.records import readable_group_queue
 
 WaitingAt = Callable[[int], Mapping[str, Reasons]]

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from vcd.diagnosis.case import Case, as_given
 from vcd.diagnosis.funnel import Clause, Funnel
 from vcd.diagnosis.holders import holders_of
+from vcd.diagnosis.waiting_job import Case, as_given
 from vcd.model import events as ev
 from vcd.model.diagnosis import Amounts, Diagnosis
 from vcd.model.reasons import Cause
-from vcd.scheduling.framework.reasons import cause_of
+from vcd.scheduling.framework.declared_reasons import cause_of
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.nodeview import NodeView

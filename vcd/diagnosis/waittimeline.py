@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from vcd.diagnosis.case import field_of
+from vcd.diagnosis.waiting_job import field_of
 from vcd.model import events as ev
 from vcd.model.reasons import Reason
-from vcd.scheduling.framework.reasons import keeps_back
+from vcd.scheduling.framework.declared_reasons import keeps_back
 
 Kind = frozenset[tuple[str, str, str]]
 """Gate, code and subject of each reason of a wait. Two waits of one kind differ at most in their quantities."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from vcd.embedded.resources import CRDS, PRIORITY_CLASSES
+from vcd.embedded.resource_types import CRDS, PRIORITY_CLASSES
 from vcd.model.podadmission import SYSTEM_PRIORITIES
 
 Object = dict[str, Any]

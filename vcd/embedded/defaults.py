@@ -9,7 +9,7 @@ import base64
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from vcd.embedded.codec import copy
+from vcd.embedded.schema_codec import copy
 from vcd.model.limitranges import fill_in_limit_range
 from vcd.model.podadmission import fill_in_scheduling
 from vcd.model.quantity import QuantityError, parse_milli

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from vcd.embedded.resources import Registry, ResourceType, Subresource
+from vcd.embedded.resource_types import Registry, ResourceType, Subresource
 
 Object = dict[str, Any]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from vcd.embedded.clock import Timer, parse_seconds, parse_timestamp
-from vcd.embedded.controllers.base import (
+from vcd.embedded.cluster_clock import Timer, parse_seconds, parse_timestamp
+from vcd.embedded.controllers.controller_base import (
     DELETED,
     NODES,
     PODS,
@@ -25,7 +25,7 @@ from vcd.embedded.controllers.base import (
     key_of,
     with_condition,
 )
-from vcd.embedded.controllers.pods import TERMINAL, Amounts, condition_of, node_of, phase_of, requests_of
+from vcd.embedded.controllers.pod_properties import TERMINAL, Amounts, condition_of, node_of, phase_of, requests_of
 from vcd.model.quantity import add, format_resource, resource_value
 
 RUN_SECONDS: Final = "vcd.sim/run-seconds"

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vcd.embedded.codec import encode
-from vcd.embedded.errors import StatusError, bad_request, expired
-from vcd.embedded.resources import ResourceType
+from vcd.embedded.resource_types import ResourceType
+from vcd.embedded.schema_codec import encode
 from vcd.embedded.selection import selection
-from vcd.embedded.shelf import Entry, Key
+from vcd.embedded.status_errors import StatusError, bad_request, expired
 from vcd.embedded.store import Store
+from vcd.embedded.watch_cache import Entry, Key
 
 _TOO_OLD_TOKEN: Final = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "

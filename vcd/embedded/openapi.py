@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from vcd.embedded import schema
 from vcd.embedded.discovery import VERSION
-from vcd.embedded.resources import Registry, ResourceType
+from vcd.embedded.resource_types import Registry, ResourceType
 
 Object = dict[str, Any]
 

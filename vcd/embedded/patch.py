@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from jsonpatch import JsonPatch, JsonPatchException, JsonPointerException
 
-from vcd.embedded.codec import copy
-from vcd.embedded.errors import StatusError, bad_request
 from vcd.embedded.schema import ANYTHING, ARRAY, OBJECT, Schema
+from vcd.embedded.schema_codec import copy
+from vcd.embedded.status_errors import StatusError, bad_request
 
 # --- RFC 7386 -------------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
-from vcd.embedded.codec import decode_fields
-from vcd.embedded.errors import bad_request
+from vcd.embedded.schema_codec import decode_fields
+from vcd.embedded.status_errors import bad_request
 
 Object = dict[str, Any]
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from vcd.embedded import protobuf, views
-from vcd.embedded.codec import decode_object, encode
-from vcd.embedded.errors import bad_request, method_not_allowed, not_found, unsupported_media
-from vcd.embedded.fields import FieldManager
-from vcd.embedded.resources import Registry, ResourceType, Subresource
+from vcd.embedded import protobuf, representations
+from vcd.embedded.field_management import FieldManager
+from vcd.embedded.resource_types import Registry, ResourceType, Subresource
+from vcd.embedded.schema_codec import decode_object, encode
+from vcd.embedded.status_errors import bad_request, method_not_allowed, not_found, unsupported_media
 from vcd.model.yamltext import read_documents
 
 Object = dict[str, Any]
@@ -68,7 +68,7 @@ class ApiCall:
     @property
     def form(self) -> str:
         """Return the form of the response that the Accept header requests. Raises StatusError 406."""
-        return views.wanted(self.request.headers.get("Accept", ""))
+        return representations.wanted(self.request.headers.get("Accept", ""))
 
     @property
     def include(self) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vcd.embedded.errors import StatusCause, bad_request, invalid
-from vcd.embedded.resources import ResourceType
+from vcd.embedded.resource_types import ResourceType
+from vcd.embedded.status_errors import StatusCause, bad_request, invalid
 
 Object = dict[str, Any]
 

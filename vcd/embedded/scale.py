@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vcd.embedded.codec import at
-from vcd.embedded.errors import bad_request, conflict
 from vcd.embedded.patch import merge_patch
-from vcd.embedded.resources import ResourceType
+from vcd.embedded.resource_types import ResourceType
+from vcd.embedded.schema_codec import at
+from vcd.embedded.status_errors import bad_request, conflict
 
 Object = dict[str, Any]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vcd.embedded.codec import at
-from vcd.embedded.errors import bad_request
-from vcd.embedded.resources import ResourceType
+from vcd.embedded.resource_types import ResourceType
+from vcd.embedded.schema_codec import at
+from vcd.embedded.status_errors import bad_request
 from vcd.model.selectors import FieldSelector, Selector, SelectorError, parse_field_selector, parse_label_selector
 
 Object = Mapping[str, Any]

@@ -15,20 +15,19 @@ from functools import lru_cache, partial
 from random import Random
 from typing import Any, Final
 
-from vcd.embedded import admission, bootstrap, defaults, fields, pods, quotas, validation
-from vcd.embedded.clock import FARTHEST
-from vcd.embedded.codec import Codec, copy, name_of, ordered, ordered_metadata
-from vcd.embedded.errors import (
-    StatusError,
-    already_exists,
-    bad_request,
-    conflict,
-    forbidden,
-    not_found,
+from vcd.embedded import (
+    admission_plugins,
+    bootstrap,
+    defaults,
+    field_management,
+    pod_subresources,
+    quota_admission,
+    validation,
 )
-from vcd.embedded.fields import FieldManager
+from vcd.embedded.cluster_clock import FARTHEST
+from vcd.embedded.field_management import FieldManager
 from vcd.embedded.patch import merge_patch
-from vcd.embedded.resources import (
+from vcd.embedded.resource_types import (
     CRDS,
     LIMIT_RANGES,
     PDBS,
@@ -39,7 +38,16 @@ from vcd.embedded.resources import (
     ResourceType,
     custom_types,
 )
-from vcd.embedded.shelf import ADDED, DELETED, MODIFIED, Entry, Key, Shelf, Write
+from vcd.embedded.schema_codec import Codec, copy, name_of, ordered, ordered_metadata
+from vcd.embedded.status_errors import (
+    StatusError,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    not_found,
+)
+from vcd.embedded.watch_cache import ADDED, DELETED, MODIFIED, Entry, Key, Shelf, Write
 from vcd.model.podadmission import fill_in_group_queue, fill_in_storage_class
 
 Object = dict[str, Any]
@@ -195,13 +203,13 @@ class Store:
 
     def insert(
         self, rtype: ResourceType, obj: Object, manager: FieldManager | None = None, *, dry_run: bool = False,
-        managed: fields.Managers | None = None,
+        managed: field_management.Managers | None = None,
     ) -> Entry:  # fmt: skip
         """Create an object that was read by the codec; the caller must not use it any more.
 
         ``manager`` becomes the owner of its fields, unless ``managed`` has the owners.
         """
-        given = fields.given(obj["metadata"])
+        given = field_management.given(obj["metadata"])
         metadata = self._new_metadata(rtype, obj)
         obj["kind"], obj["apiVersion"] = rtype.kind, rtype.api_version
         defaults.fill_in(rtype.storage, obj)
@@ -215,12 +223,14 @@ class Store:
         key = self.entry_key(rtype, metadata.get("namespace"), metadata["name"])
         if key in self.shelf(rtype.storage).entries:
             raise already_exists(rtype.resource, metadata["name"])
-        charges = quotas.charges(rtype, obj, self.shelf(quotas.RESOURCE).all(metadata.get("namespace")))
+        charges = quota_admission.charges(
+            rtype, obj, self.shelf(quota_admission.RESOURCE).all(metadata.get("namespace"))
+        )
         if dry_run:
             obj["metadata"] = ordered_metadata(metadata)
             return Entry(key, 0, obj)
         for quota in charges:
-            self.replace(self.type_of(quotas.RESOURCE), quota, "status")
+            self.replace(self.type_of(quota_admission.RESOURCE), quota, "status")
         return self._commit(ADDED, rtype, key, obj, None)
 
     def _new_metadata(self, rtype: ResourceType, obj: Object) -> Object:
@@ -256,18 +266,18 @@ class Store:
             self._admit_namespace(rtype, metadata)
         if rtype.storage == "pods":
             classes = self.shelf(PRIORITY_CLASSES).all()
-            admission.prioritize(obj, {entry.key[1]: entry.obj for entry in classes})
+            admission_plugins.prioritize(obj, {entry.key[1]: entry.obj for entry in classes})
             defaults.tolerate_outages(obj)
-            admission.limit(obj, [entry.obj for entry in self.shelf(LIMIT_RANGES).all(metadata["namespace"])])
+            admission_plugins.limit(obj, [entry.obj for entry in self.shelf(LIMIT_RANGES).all(metadata["namespace"])])
         elif rtype.storage == POD_GROUPS:
             namespace = self.get("namespaces", None, metadata["namespace"])
             fill_in_group_queue(obj.setdefault("spec", {}), namespace["metadata"].get("annotations") or {})
         elif rtype.storage == "persistentvolumeclaims":
             fill_in_storage_class(obj, [entry.obj for entry in self.shelf(STORAGE_CLASSES).all()])
         elif rtype.storage == "nodes":
-            admission.taint_until_ready(obj)
+            admission_plugins.taint_until_ready(obj)
         elif rtype.storage == "services":
-            admission.assign_cluster_ip(obj, 2 + self.version)
+            admission_plugins.assign_cluster_ip(obj, 2 + self.version)
 
     def _admit_namespace(self, rtype: ResourceType, metadata: Object) -> None:
         namespace = metadata["namespace"]
@@ -280,9 +290,9 @@ class Store:
 
     def _new_status(self, rtype: ResourceType, obj: Object) -> None:
         if rtype.storage == "pods":
-            obj["status"] = admission.pod_status(obj, self.now)
+            obj["status"] = admission_plugins.pod_status(obj, self.now)
         elif rtype.storage == CRDS:
-            obj["status"] = admission.established(obj, self.now)
+            obj["status"] = admission_plugins.established(obj, self.now)
         elif rtype.has_status and rtype.storage != "nodes":
             obj.pop("status", None)
             if rtype.storage in defaults.NEW_STATUS:
@@ -312,7 +322,7 @@ class Store:
 
     def replace(
         self, rtype: ResourceType, new: Object, subresource: str | None = None, manager: FieldManager | None = None, *,
-        dry_run: bool = False, managed: fields.Managers | None = None,
+        dry_run: bool = False, managed: field_management.Managers | None = None,
     ) -> Entry:  # fmt: skip
         """Replace an object by one that was read by the codec; the caller must not use it any more.
 
@@ -323,7 +333,7 @@ class Store:
         defaults.fill_in(rtype.storage, new)
         obj = self._with_protected_fields(rtype, current.obj, new, subresource)
         if rtype.storage == "pods" and subresource is None:
-            admission.retain_admitted_fields(current.obj["spec"], obj["spec"])
+            admission_plugins.retain_admitted_fields(current.obj["spec"], obj["spec"])
         if subresource is None:
             self._increment_generation(rtype, current.obj, obj)
         if manager is not None:
@@ -358,7 +368,7 @@ class Store:
             raise conflict(rtype.resource, current.key[1])
         if uid and uid != current.obj["metadata"]["uid"]:
             place = "/".join(part for part in (rtype.group, rtype.plural, *current.key) if part)
-            raise conflict(rtype.resource, current.key[1], pods.other_uid(place, current.obj, uid))
+            raise conflict(rtype.resource, current.key[1], pod_subresources.other_uid(place, current.obj, uid))
 
     @staticmethod
     def _with_protected_fields(rtype: ResourceType, old: Object, new: Object, subresource: str | None) -> Object:
@@ -409,12 +419,14 @@ class Store:
 
     def _managed(
         self, rtype: ResourceType, old: Object, new: Object, subresource: str | None, manager: FieldManager,
-        owners: fields.Managers,
-    ) -> fields.Managers:  # fmt: skip
-        found = fields.compare(old, new, self.codec.schema(rtype))
+        owners: field_management.Managers,
+    ) -> field_management.Managers:  # fmt: skip
+        found = field_management.compare(old, new, self.codec.schema(rtype))
         reset = self._reset(rtype, subresource)
-        difference = fields.FieldChange(fields.owned(found.changed, reset), fields.owned(found.removed, reset))
-        return fields.after_update(owners, manager, difference, self.now)
+        difference = field_management.FieldChange(
+            field_management.owned(found.changed, reset), field_management.owned(found.removed, reset)
+        )
+        return field_management.after_update(owners, manager, difference, self.now)
 
     def apply(
         self, rtype: ResourceType, config: Object, subresource: str | None, manager: FieldManager, *, force: bool,
@@ -433,7 +445,7 @@ class Store:
         if current is not None:
             self._expect(rtype, current, metadata)
         managers = (live or {}).get("metadata", {}).get("managedFields") or []
-        merged, owners = fields.apply(
+        merged, owners = field_management.apply(
             live, managers, config, self.codec.schema(rtype), manager, force=force, now=self.now,
             reset=self._reset(rtype, subresource),
         )  # fmt: skip
@@ -452,7 +464,7 @@ class Store:
         """
         rtype = self.type_of("pods")
         current = self.entry(rtype, namespace, name)
-        self._commit(MODIFIED, rtype, current.key, pods.bound(current.obj, binding, self.now), current)
+        self._commit(MODIFIED, rtype, current.key, pod_subresources.bound(current.obj, binding, self.now), current)
 
     def evict(self, namespace: str, name: str, eviction: Object, *, dry_run: bool = False) -> None:
         """Delete a pod through the eviction API, if its disruption budget allows it.
@@ -464,16 +476,16 @@ class Store:
         options = eviction.get("deleteOptions") or {}
         preconditions = options.get("preconditions") or {}
         self._expect_deletable(rtype, current, preconditions.get("uid"), preconditions.get("resourceVersion"))
-        if pods.counts_as_disruption(current.obj):
+        if pod_subresources.counts_as_disruption(current.obj):
             self._spend_budget(current.obj, dry_run=dry_run)
         if dry_run:
             return
-        self._commit(MODIFIED, rtype, current.key, pods.mark_for_eviction(current.obj, self.now), current)
+        self._commit(MODIFIED, rtype, current.key, pod_subresources.mark_for_eviction(current.obj, self.now), current)
         self.delete("pods", namespace, name, grace_period=options.get("gracePeriodSeconds"))
 
     def _spend_budget(self, pod: Object, *, dry_run: bool) -> None:
         budgets = (entry.obj for entry in self.shelf(PDBS).all(pod["metadata"]["namespace"]))
-        spent = pods.spent_budget(pod, budgets, self.now)
+        spent = pod_subresources.spent_budget(pod, budgets, self.now)
         if spent is not None and not dry_run:
             rtype = self.type_of(PDBS)
             entry = self.entry(rtype, spent["metadata"]["namespace"], spent["metadata"]["name"])
@@ -547,7 +559,7 @@ class Store:
         if grace is None:
             grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
         grace = min(max(grace, 0), FARTHEST)
-        if not pod["spec"].get("nodeName") or pod["status"].get("phase") in pods.FINISHED:
+        if not pod["spec"].get("nodeName") or pod["status"].get("phase") in pod_subresources.FINISHED:
             grace = 0
         pending = metadata.get("deletionGracePeriodSeconds") if "deletionTimestamp" in metadata else None
         if pending is not None and (grace > pending or (grace == pending and grace > 0)):

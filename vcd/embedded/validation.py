@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from vcd.embedded.codec import at, copy, name_of
 from vcd.embedded.defaults import containers_of
-from vcd.embedded.errors import StatusCause, invalid
-from vcd.embedded.resources import CRDS, LIMIT_RANGES, PDBS, ResourceType
+from vcd.embedded.resource_types import CRDS, LIMIT_RANGES, PDBS, ResourceType
 from vcd.embedded.schema import structural
+from vcd.embedded.schema_codec import at, copy, name_of
+from vcd.embedded.status_errors import StatusCause, invalid
 from vcd.model.podadmission import requests_above_limits
 from vcd.model.quantity import QuantityError, resource_value
 from vcd.model.selectors import LabelSelector, SelectorError, is_label_value, is_qualified_name

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from vcd.eventlog.rows import Logged
-from vcd.model.codec import BadObject, as_plain, decode_payload
 from vcd.model.events import Answered, ObjectBad, ObjectPut, Plan, PolicyLoaded, SessionDecided, decode_plan
-from vcd.model.words import rfc3339
+from vcd.model.projection_codec import BadObject, as_plain, decode_payload
+from vcd.model.wording import rfc3339
 
 
 def format_event_line(logged: Logged) -> dict[str, Any]:

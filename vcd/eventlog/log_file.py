@@ -20,10 +20,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from vcd.eventlog.errors import DamagedLog, LogError, NewerSchema, explain_error, sqlite_name
+from vcd.eventlog.log_errors import DamagedLog, LogError, NewerSchema, explain_error, sqlite_name
 from vcd.eventlog.packing import Packer, PackError, build_dictionary
 from vcd.eventlog.rows import Row, group_rows, to_logged, unpack_row
-from vcd.eventlog.statements import statements
+from vcd.eventlog.sql_statements import statements
 from vcd.model.version import __version__
 
 APPLICATION_ID = 0x7663646C

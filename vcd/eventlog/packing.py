@@ -14,7 +14,7 @@ from importlib import resources
 import msgspec
 import zstandard
 
-from vcd.model.codec import encode_payload, from_manifest
+from vcd.model.projection_codec import encode_payload, from_manifest
 
 LEVEL = 1
 MIN_PACKED = 64

@@ -19,12 +19,12 @@ from aiosqlite import Connection
 
 from vcd.eventlog import chain
 from vcd.eventlog.chain import Chain, Content
-from vcd.eventlog.errors import DamagedLog, LogError
-from vcd.eventlog.log import EventLog, prepare_checkpoint
+from vcd.eventlog.log_errors import DamagedLog, LogError
+from vcd.eventlog.log_reader import LogReader
+from vcd.eventlog.log_writer import EventLog, prepare_checkpoint
 from vcd.eventlog.packing import PackError, unpack_state
-from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Logged, Row, state_digest
-from vcd.eventlog.statements import statements
+from vcd.eventlog.sql_statements import statements
 
 _MAX_EVENTS = 500
 """Events per piece."""

@@ -15,8 +15,8 @@ from typing import Any
 import aiosqlite
 import msgspec
 
-from vcd.eventlog.reader import LAST, CheckpointInfo, LogReader
-from vcd.eventlog.statements import statements
+from vcd.eventlog.log_reader import LAST, CheckpointInfo, LogReader
+from vcd.eventlog.sql_statements import statements
 
 STEP_BYTES = 4 << 20
 """Payload bytes deleted per transaction; at least one event."""

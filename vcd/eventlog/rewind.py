@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vcd.eventlog.errors import LogError
+from vcd.eventlog.log_errors import LogError
 from vcd.eventlog.log_file import open_for_writing, transaction
-from vcd.eventlog.reader import LogReader
-from vcd.eventlog.statements import statements
+from vcd.eventlog.log_reader import LogReader
+from vcd.eventlog.sql_statements import statements
 from vcd.model.events import PolicyLoaded
 
 _TABLES = (

@@ -16,8 +16,7 @@ import msgspec
 
 from vcd.eventlog.chain import Content
 from vcd.eventlog.packing import Packer, PackError
-from vcd.eventlog.statements import statements
-from vcd.model.codec import BadObject, named_group
+from vcd.eventlog.sql_statements import statements
 from vcd.model.events import (
     Event,
     KindListed,
@@ -31,6 +30,7 @@ from vcd.model.events import (
     decode_plan,
     encode_event,
 )
+from vcd.model.projection_codec import BadObject, named_group
 
 Row = tuple[Any, ...]
 _TYPES = ((int, int, str, str, str, str, bytes), (int, int, str, str, str, str, NoneType))

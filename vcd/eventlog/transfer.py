@@ -17,7 +17,7 @@ import zstandard
 
 from vcd.eventlog import chain
 from vcd.eventlog.chain import Chain
-from vcd.eventlog.errors import LogError
+from vcd.eventlog.log_errors import LogError
 from vcd.eventlog.log_file import (
     connect,
     create_file,
@@ -27,12 +27,12 @@ from vcd.eventlog.log_file import (
     transaction,
     translate_errors,
 )
+from vcd.eventlog.log_reader import LogReader
+from vcd.eventlog.log_verification import Fold
 from vcd.eventlog.packing import PART
-from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import LinkFunction, Logged, Row, build_inserts, state_digest
-from vcd.eventlog.statements import statements
+from vcd.eventlog.sql_statements import statements
 from vcd.eventlog.verified_reads import LinkChecker, changed_error, read_verified
-from vcd.eventlog.verify import Fold
 from vcd.model.events import SessionDecided
 
 BATCH = 2000

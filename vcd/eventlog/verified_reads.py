@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vcd.eventlog.chain import Content
-from vcd.eventlog.errors import DamagedLog
-from vcd.eventlog.reader import LogReader
+from vcd.eventlog.log_errors import DamagedLog
+from vcd.eventlog.log_reader import LogReader
 from vcd.eventlog.rows import Logged, to_content
 
 

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from vcd.kube.api_errors import decode
 from vcd.kube.client import KubeClient
-from vcd.kube.errors import decode
 from vcd.kube.write_limiter import Urgency
 
 _TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"

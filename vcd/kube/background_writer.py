@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, NoReturn, TypeVar
 
+from vcd.kube.api_errors import KubeError, LeadershipLost, ObsoleteWrite
 from vcd.kube.client import KubeClient, pause_after
 from vcd.kube.clock import Backoff, Clock, Random
-from vcd.kube.errors import KubeError, LeadershipLost, ObsoleteWrite
 from vcd.kube.workqueue import WorkQueue
 
 K = TypeVar("K", bound=Hashable)

@@ -15,10 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
-from vcd.kube.connection import Connection
-from vcd.kube.curl import HttpRequest, Response
-from vcd.kube.errors import (
+from vcd.kube.api_errors import (
     ApiError,
     BadResponse,
     KubeError,
@@ -29,6 +26,9 @@ from vcd.kube.errors import (
     decode,
     status_error,
 )
+from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
+from vcd.kube.curl import HttpRequest, Response
+from vcd.kube.kube_connection import Connection
 from vcd.kube.request_info import CompletedRequest, namespace_of, verb_and_resource
 from vcd.kube.transport import HttpTransport, Stream, Transport
 from vcd.kube.write_limiter import Urgency, WriteLimiter

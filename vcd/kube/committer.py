@@ -16,17 +16,17 @@ from functools import partial
 import msgspec
 import structlog
 
+from vcd.kube.api_errors import ApiError, BadResponse, KubeError, LeadershipLost, NoResponse, decode, is_final
 from vcd.kube.client import STRATEGIC_PATCH, KubeClient, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
-from vcd.kube.errors import ApiError, BadResponse, KubeError, LeadershipLost, NoResponse, decode, is_final
-from vcd.kube.recorder import EventRecorder
+from vcd.kube.event_recorder import EventRecorder
 from vcd.kube.status_writer import StatusWriter
 from vcd.kube.volume_binder import BIND_TIMEOUT, VolumeBinder, VolumeError
 from vcd.kube.watcher import Sink
 from vcd.model.events import Event, Operation, OperationDone, Plan, Result, SessionDecided
 from vcd.model.kinds import KINDS
 from vcd.model.objects import Condition, Named
-from vcd.model.words import rfc3339
+from vcd.model.wording import rfc3339
 
 log = structlog.get_logger(__name__)
 

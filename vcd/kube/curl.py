@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 import pycurl
 
-from vcd.kube.connection import Connection
-from vcd.kube.errors import LeadershipLost, NoResponse
+from vcd.kube.api_errors import LeadershipLost, NoResponse
+from vcd.kube.kube_connection import Connection
 
 _MAX_IDLE = 60
 """Seconds for which an unused connection stays open."""

@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 import structlog
 
+from vcd.kube.api_errors import ApiError, BadResponse, KubeError, NoResponse, decode
+from vcd.kube.asyncio_tasks import run_until_first
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.errors import ApiError, BadResponse, KubeError, NoResponse, decode
-from vcd.kube.tasks import run_until_first
 from vcd.kube.write_limiter import Urgency
 from vcd.model.events import LeadershipChanged
-from vcd.model.words import rfc3339
+from vcd.model.wording import rfc3339
 
 log = structlog.get_logger(__name__)
 

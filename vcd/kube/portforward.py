@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 import aiohttp
 
+from vcd.kube.api_errors import BadResponse, KubeError, NoResponse
+from vcd.kube.asyncio_tasks import run_until_first
 from vcd.kube.client import KubeClient
-from vcd.kube.errors import BadResponse, KubeError, NoResponse
-from vcd.kube.tasks import run_until_first
 
 PROTOCOL = "v4.channel.k8s.io"
 _DATA, _ERROR = 0, 1

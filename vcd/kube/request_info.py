@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from vcd.kube.errors import ApiError
+from vcd.kube.api_errors import ApiError
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _BEING_DELETED = "because it is being terminated"

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import structlog
 
+from vcd.kube.api_errors import ApiError, KubeError, NoResponse, decode, is_final
 from vcd.kube.background_writer import BackgroundWriter, Fence
 from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH, Body, KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
-from vcd.kube.errors import ApiError, KubeError, NoResponse, decode, is_final
 from vcd.kube.lru import LruCache
 from vcd.kube.request_info import is_installation_fault
 from vcd.kube.workqueue import WorkQueue, namespace_lane
@@ -25,7 +25,7 @@ from vcd.model.events import GroupStatus, QueueUsage
 from vcd.model.kinds import KINDS
 from vcd.model.objects import Condition, PodGroupStatus, QueueStatus
 from vcd.model.status import condition_of
-from vcd.model.words import cut, rfc3339
+from vcd.model.wording import cut, rfc3339
 
 log = structlog.get_logger(__name__)
 

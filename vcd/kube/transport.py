@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol
 import aiohttp
 from yarl import URL
 
-from vcd.kube.connection import Connection
+from vcd.kube.api_errors import ApiError, BadResponse, IdleWatch, NoResponse
 from vcd.kube.curl import Curl, HttpRequest, Response
-from vcd.kube.errors import ApiError, BadResponse, IdleWatch, NoResponse
+from vcd.kube.kube_connection import Connection
 
 _READ_BUFFER_SIZE = 1 << 19
 _WEBSOCKET_TIMEOUT = aiohttp.ClientWSTimeout(ws_close=1.0)

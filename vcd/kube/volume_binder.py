@@ -13,14 +13,14 @@ from typing import cast
 
 import msgspec
 
+from vcd.kube.api_errors import ApiError, BadResponse, KubeError, LeadershipLost, is_final
 from vcd.kube.client import MERGE_PATCH, KubeClient, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
-from vcd.kube.errors import ApiError, BadResponse, KubeError, LeadershipLost, is_final
 from vcd.kube.write_limiter import Urgency, WriteLimiter
-from vcd.model.codec import BadObject, decode_json
 from vcd.model.events import Operation, Result, VolumeChoice
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object, ObjectReference, PersistentVolume, PersistentVolumeClaim
+from vcd.model.projection_codec import BadObject, decode_json
 
 BIND_TIMEOUT = 600.0
 """Seconds until a pod's volumes must be bound, as kube-scheduler's bindTimeoutSeconds."""

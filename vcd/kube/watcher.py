@@ -17,12 +17,12 @@ from urllib.parse import urlencode
 import msgspec
 import structlog
 
+from vcd.kube.api_errors import ApiError, BadResponse, IdleWatch, KubeError, NoResponse, decode, status_error
+from vcd.kube.asyncio_tasks import run_to_completion
 from vcd.kube.client import KubeClient, pause_after, with_query
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
-from vcd.kube.errors import ApiError, BadResponse, IdleWatch, KubeError, NoResponse, decode, status_error
 from vcd.kube.log_budget import LogBudget
-from vcd.kube.tasks import run_to_completion
-from vcd.model import codec, jsontext
+from vcd.model import jsontext, projection_codec
 from vcd.model.events import Event, KindListed, ObjectBad, ObjectGone, ObjectPut
 from vcd.model.kinds import Kind
 
@@ -63,7 +63,7 @@ class KnownObjects(Protocol):
     """What the state holds of a kind, including invalid objects."""
 
     def digest(self, kind: str, key: str) -> int | None:
-        """Return ``codec.payload_digest`` of the last payload; None for an unknown or invalid object."""
+        """Return ``projection_codec.payload_digest`` of the last payload; None for an unknown or invalid object."""
 
     def keys(self, kind: str) -> Iterable[str]:
         """Return the keys of all objects of the kind."""
@@ -314,7 +314,7 @@ class Watcher:
         if entry.type in ("ADDED", "MODIFIED"):
             put, is_held = self._decode_object(entry.object, may_wait=self.kind.namespaced)
             return None if is_held else put, put.resource_version or self._version or ""
-        key, version = codec.identify(entry.object)
+        key, version = projection_codec.identify(entry.object)
         version = version or self._version or ""
         if entry.type == "BOOKMARK":
             return None, version
@@ -330,15 +330,15 @@ class Watcher:
         """Return the event of an object, and whether the log budget holds it, which ``may_wait`` permits."""
         name = self.kind.name
         try:
-            obj, version = codec.decode_json(self.kind, raw)
-            key, payload = obj.key, codec.encode_payload(obj)
-        except codec.BadObject as error:
-            key, version = codec.identify(raw)
+            obj, version = projection_codec.decode_json(self.kind, raw)
+            key, payload = obj.key, projection_codec.encode_payload(obj)
+        except projection_codec.BadObject as error:
+            key, version = projection_codec.identify(raw)
             self._overlay[key] = None
             self._budget.drop_held(key)
             self.status.bad += 1
             return ObjectBad(name, key, version, str(error)), False
-        digest = codec.payload_digest(payload)
+        digest = projection_codec.payload_digest(payload)
         known = self._overlay[key] if key in self._overlay else self.known.digest(name, key)
         event = ObjectPut(name, key, version, None if digest == known else payload)
         if event.payload is None:
@@ -350,7 +350,7 @@ class Watcher:
 
     def _release_held(self, *, at_once: bool = False) -> list[ObjectPut]:
         released = self._budget.release(at_once=at_once)
-        self._overlay.update((event.key, codec.payload_digest(event.payload or b"")) for event in released)
+        self._overlay.update((event.key, projection_codec.payload_digest(event.payload or b"")) for event in released)
         return released
 
     async def _emit(self, batch: Sequence[Event]) -> None:

@@ -23,8 +23,8 @@ class _Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="event")
 class ObjectPut(_Event, frozen=True, tag="put"):
     """An object was added or changed.
 
-    ``payload`` is the projection (``vcd.model.codec.encode_payload``), or None if it is unchanged and only the resource
-    version is new.
+    ``payload`` is the projection (``vcd.model.projection_codec.encode_payload``), or None if it is unchanged and only
+    the resource version is new.
     """
 
     kind: str
@@ -121,7 +121,7 @@ class ForeignBound(_Event, frozen=True, tag="foreign"):
 class InstallationFault(_Event, frozen=True, tag="fault"):
     """A fault of the installation began, or its message changed; an empty ``message`` ends it.
 
-    ``code`` is in ``vcd.model.installation.FAULTS``, ``subject`` is what the fault is about.
+    ``code`` is in ``vcd.model.installation_faults.FAULTS``, ``subject`` is what the fault is about.
     """
 
     code: str

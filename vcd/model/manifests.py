@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from vcd.model.codec import BadObject, without_managed_fields
 from vcd.model.controllers import Manifest, topology_of
 from vcd.model.jsontext import DEPTH, shallow
 from vcd.model.kinds import KINDS, Kind
@@ -23,8 +22,9 @@ from vcd.model.podadmission import (
     fill_in_scheduling,
     requests_above_limits,
 )
+from vcd.model.projection_codec import BadObject, without_managed_fields
 from vcd.model.quantity import format_resource
-from vcd.model.requests import CPU, MEMORY, PODS, pod_requests
+from vcd.model.resource_requests import CPU, MEMORY, PODS, pod_requests
 
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 _LISTS = 20

@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from vcd.model.codec import from_manifest
 from vcd.model.controllers import Manifest
 from vcd.model.objects import (
     Pod,
@@ -23,6 +22,7 @@ from vcd.model.objects import (
     ScopeRequirement,
 )
 from vcd.model.podgroups import Amounts, quota_usage, unit_name
+from vcd.model.projection_codec import from_manifest
 from vcd.model.qos import has_best_effort_class
 from vcd.model.quantity import QuantityError, resource_value
 

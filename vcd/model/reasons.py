@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from vcd.model.quantity import is_disk_or_huge_pages
-from vcd.model.requests import LARGEST_SUM, MEMORY, format_sum
+from vcd.model.resource_requests import LARGEST_SUM, MEMORY, format_sum
 
 Amount = tuple[str, str, int]
 """A role such as ``asks``, a resource (empty for a plain count), and the amount in the resource's base unit."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vcd.model.objects import NetworkTopology, PodGroupSpec
-from vcd.model.terms import MOST, terms_in_affinity, terms_in_spread
+from vcd.model.term_counts import MOST, terms_in_affinity, terms_in_spread
 
 UsesField = Callable[[Any], bool]
 """Whether an object's spec uses a field."""

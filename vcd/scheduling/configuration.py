@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vcd.scheduling import trial
+from vcd.scheduling import configuration_trial
 from vcd.scheduling.framework import guard, registry
 from vcd.scheduling.framework.policy import Policy, parse_policy
 
@@ -15,7 +15,7 @@ def read_policy(text: str | None, *, logged: bool = False) -> Policy:
     plugins, actions = registry.plugins(), registry.actions()
     if not logged:
         registry.kinds()  # imports and checks all of them, enabled or not
-    policy = parse_policy(text, actions=actions, plugins=plugins, trial=trial.faults, logged=logged)
+    policy = parse_policy(text, actions=actions, plugins=plugins, trial=configuration_trial.faults, logged=logged)
     used: list[type] = [plugins[option.name] for tier in policy.tiers for option in tier]
     used += [actions[name] for name in policy.actions]
     if not all(map(guard.is_ours, used)):

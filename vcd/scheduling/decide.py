@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from vcd.model import events as ev
 from vcd.model.version import __version__
-from vcd.scheduling import closing, lapses, stranded
+from vcd.scheduling import partial_gangs, reservation_expiry, session_close
 from vcd.scheduling.framework import execution, guard, registry
 from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.framework.job_validity import tell_of_large_pods
 from vcd.scheduling.framework.plugin import CALLS, Plugin
 from vcd.scheduling.framework.policy import PluginOption, Policy
 from vcd.scheduling.framework.trace import Trace
-from vcd.scheduling.framework.validity import tell_of_large_pods
 from vcd.scheduling.holdnotes import note_holds
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import NOBODY, Outside
@@ -41,7 +41,7 @@ def decide(
     fails. An action that raises is left out. ``interrupted`` names plugins and actions to leave out from the beginning
     (``SessionDecided.interrupted``).
     """
-    return closing.plan_of(
+    return session_close.plan_of(
         run(snapshot, policy, now, seed, memory, outside=outside, interrupted=interrupted, trace=trace)
     )
 
@@ -84,8 +84,8 @@ def run(
             if all(registry.actions()[name].follows_order for name in policy.actions):
                 framework.find_equivalent_jobs()
             session.take_turns()
-            stranded.release(framework)
-            lapses.end_reservations(session)
+            partial_gangs.release(framework)
+            reservation_expiry.end_reservations(session)
             tell_of_large_pods(session)
             mark("open")
             _execute([name for name in policy.actions if guard.action_name(name) not in excluded], framework, mark)

@@ -18,18 +18,18 @@ import numpy as np
 from vcd.model.events import Waiting
 from vcd.model.reasons import Amount, Cause, Reason, ReasonCode
 from vcd.model.status import TaskStatus
-from vcd.model.words import rfc3339, some
+from vcd.model.wording import rfc3339, some
+from vcd.scheduling.framework.declared_reasons import cause_of, keeps_back
 from vcd.scheduling.framework.framework import Framework
-from vcd.scheduling.framework.reasons import cause_of, keeps_back
 from vcd.scheduling.framework.registry import limits_of
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.nodes import fits
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.admissions import admission_holds
 from vcd.state.backoff import resting_preemptors
 from vcd.state.holds import Hold, HoldKind
+from vcd.state.incomplete_admissions import admission_holds
 
 HELD: Final = "held"
 """The gate of these remarks."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from vcd.model.words import SECOND
+from vcd.model.wording import SECOND
 from vcd.state.holds import Hold, HoldKind
 
 RELEASE = "release"

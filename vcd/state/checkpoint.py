@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload
 from vcd.model.objects import Pod
-from vcd.state.admissions import IncompleteAdmission
+from vcd.model.projection_codec import encode_payload
 from vcd.state.backoff import RefusalBackoff
 from vcd.state.grouptable import GroupTable, GroupTableMaker
 from vcd.state.immunity import Dumped as Lost
 from vcd.state.immunity import DumpedInputs, DumpedOlder
+from vcd.state.incomplete_admissions import IncompleteAdmission
 from vcd.state.podtable import PodTable, PodTableMaker
-from vcd.state.turns import TurnsTaken
+from vcd.state.turns_taken import TurnsTaken
 
 _LEAST_BETWEEN = 10_000
 """Events that may follow any checkpoint: they are folded in a tenth of a second."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vcd.model.words import SECOND
-from vcd.state.cluster import ClusterState
+from vcd.model.wording import SECOND
+from vcd.state.cluster_state import ClusterState
 
 
 def next_deadline(state: ClusterState, now: int, wakes: Iterable[int] = ()) -> int | None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from vcd.model.codec import encode_payload
 from vcd.model.objects import ObjectMeta, PodGroup, PodGroupSpec, PodGroupStatus
+from vcd.model.projection_codec import encode_payload
 from vcd.state.interning import DistinctValues
 from vcd.state.records import encoded_spec
 

@@ -44,8 +44,8 @@ class Hold(msgspec.Struct, frozen=True, omit_defaults=True):
     """One hold: ``owner`` is the key of the PodGroup or the name of the queue that benefits.
 
     ``subject`` is what is held (a pod's or a group's key, or empty). ``node`` is the node's name if the hold is on one
-    node. ``resources`` are quantities in the units of ``vcd.model.requests``. ``until`` is the end in ns since the
-    epoch (0: it ends with an event, see its kind).
+    node. ``resources`` are quantities in the units of ``vcd.model.resource_requests``. ``until`` is the end in ns since
+    the epoch (0: it ends with an event, see its kind).
     """
 
     kind: HoldKind

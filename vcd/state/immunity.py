@@ -1,10 +1,10 @@
 """Immunity: which groups lost pods to which others, and until when (docs/laws.md, law 8).
 
 A replacement of an evicted pod is not evicted again for the same preemptor. Each loss has an owner, the PodGroup for
-which the pods were evicted. The state folds losses from sessions; ``vcd.scheduling.session.immunity`` decides which
-pods are immune to which preemptor. A loss ends when its owner ended, when the owner needs resources for a newer reason,
-or when no eviction cycle is under way any more (``settle``). Removing one of these ends brings back evictions that are
-refused for good (kai-scheduler#84); removing one of the conditions in ``settle`` brings back eviction loops
+which the pods were evicted. The state folds losses from sessions; ``vcd.scheduling.session.session_immunity`` decides
+which pods are immune to which preemptor. A loss ends when its owner ended, when the owner needs resources for a newer
+reason, or when no eviction cycle is under way any more (``settle``). Removing one of these ends brings back evictions
+that are refused for good (kai-scheduler#84); removing one of the conditions in ``settle`` brings back eviction loops
 (volcano#4947).
 
 Each new PodGroup and each new pod of a group that lost no pods is an *input*, and inputs are numbered. A group needs

@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.codec import encode_payload
 from vcd.model.objects import ObjectMeta, Pod, PodSpec, PodStatus
-from vcd.model.requests import may_be_resized
+from vcd.model.projection_codec import encode_payload
+from vcd.model.resource_requests import may_be_resized
 from vcd.state.interning import DistinctValues, Interner
 from vcd.state.records import Shape, seconds_of, spec_key, task_priority, task_status
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from vcd.model.codec import BadObject, group_head
 from vcd.model.events import VolumeChoice
 from vcd.model.objects import Node, Pod, PodGroup, PodGroupSpec, PodSpec, Queue
+from vcd.model.projection_codec import BadObject, group_head
 from vcd.model.quantity import QuantityError
-from vcd.model.requests import (
+from vcd.model.resource_requests import (
     LARGEST_SUM,
     is_best_effort,
     node_allocatable,
@@ -28,7 +28,7 @@ from vcd.model.requests import (
     within_bounds,
 )
 from vcd.model.status import Phase, TaskStatus, phase_of
-from vcd.model.terms import MOST, share_equal_parts, terms_in_affinity, terms_in_spread, terms_in_sub_groups
+from vcd.model.term_counts import MOST, share_equal_parts, terms_in_affinity, terms_in_spread, terms_in_sub_groups
 from vcd.model.unsupported import demands, wishes
 
 TASK_SPEC = "volcano.sh/task-spec"
@@ -84,8 +84,8 @@ _TERMS_A_KIND = 4
 class Shape(msgspec.Struct, frozen=True, eq=False):
     """All that scheduling reads from a pod's spec; tasks with equal specs and equal quantities share one.
 
-    ``requests`` by resource name (units of ``vcd.model.requests``). ``scored``: cpu and memory as scores count them.
-    ``unsupported``: the fields for which its tasks have to wait (``vcd.model.unsupported``).
+    ``requests`` by resource name (units of ``vcd.model.resource_requests``). ``scored``: cpu and memory as scores count
+    them. ``unsupported``: the fields for which its tasks have to wait (``vcd.model.unsupported``).
     """
 
     spec: PodSpec
@@ -104,7 +104,8 @@ class Shape(msgspec.Struct, frozen=True, eq=False):
     def of(cls, spec: PodSpec, counted: PodSpec | None = None) -> Shape:
         """Return the shape of a spec without node name. Raises QuantityError.
 
-        ``counted`` is the spec that quantities are taken from, if it differs from ``spec`` (``requests.counted_spec``).
+        ``counted`` is the spec that quantities are taken from, if it differs from ``spec``
+        (``resource_requests.counted_spec``).
         """
         share_equal_parts(spec)
         counted = spec if counted is None else counted

@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.objects import Object
-from vcd.model.requests import UNOFFERED, names_in_order
-from vcd.state.cluster import ClusterState
-from vcd.state.completion import Completion
-from vcd.state.content import GONE, Content, EarlierSnapshot, Objects, TaskColumns
-from vcd.state.facts import NodeFacts
-from vcd.state.groups import GroupColumns
+from vcd.model.resource_requests import UNOFFERED, names_in_order
+from vcd.state.cluster_state import ClusterState
+from vcd.state.gang_completion import Completion
+from vcd.state.group_columns import GroupColumns
 from vcd.state.interning import Changes, Interner, Pages
+from vcd.state.node_facts import NodeFacts
+from vcd.state.node_usage import usage_after, usage_of
 from vcd.state.records import NodeRecord
-from vcd.state.usage import usage_after, usage_of
+from vcd.state.snapshot_content import GONE, Content, EarlierSnapshot, Objects, TaskColumns
 
 T = TypeVar("T")
 F = TypeVar("F", bound="Updatable")
@@ -53,7 +53,7 @@ class Snapshot(Content):
 
     @cached_property
     def usage(self) -> Ints:
-        """What pods use of each node (``vcd.state.usage``). Read-only."""
+        """What pods use of each node (``vcd.state.node_usage``). Read-only."""
         earlier = self.earlier
         if earlier is None or earlier.rows is None or earlier.snapshot.facts is not self.facts:
             return usage_of(self)

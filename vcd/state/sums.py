@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.requests import LARGEST, LARGEST_SUM
+from vcd.model.resource_requests import LARGEST, LARGEST_SUM
 
 Ints = npt.NDArray[np.int64]
 _Number = TypeVar("_Number", np.int32, np.int64)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from vcd.model.quantity import QuantityError, resource_value
 from vcd.model.reasons import is_bytes, shown
-from vcd.model.requests import CPU, MEMORY, PODS
-from vcd.model.words import some
+from vcd.model.resource_requests import CPU, MEMORY, PODS
+from vcd.model.wording import some
 
 _UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _PER_UNIT = 1000

@@ -8,7 +8,7 @@ import msgspec
 
 from vcd.model.diagnosis import Diagnosis
 from vcd.model.reasons import JOB_ROLES, Cause
-from vcd.model.words import counted, without_others
+from vcd.model.wording import counted, without_others
 from vcd.text.amounts import number, resource_name
 from vcd.text.phrases import existing_values
 

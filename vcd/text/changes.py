@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from vcd.model.words import counted, some
+from vcd.model.wording import counted, some
 
 WORDS: Final[dict[str, str]] = {
     "added": "added",

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from vcd.model.words import counted, cut, some
+from vcd.model.wording import counted, cut, some
 from vcd.text.amounts import main_resource, resource_name
 from vcd.text.causes import cut as short_name
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from vcd.model.diagnosis import Diagnosis
 from vcd.model.reasons import Cause
-from vcd.model.words import counted, cut, some
+from vcd.model.wording import counted, cut, some
 from vcd.text.amounts import number, resource_name
 
 LONGEST = 80

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from vcd.model import events as ev
-from vcd.model.words import quantities_in_words
-from vcd.scheduling.framework.reasons import told
-from vcd.text.reasons import gates_text
+from vcd.model.wording import quantities_in_words
+from vcd.scheduling.framework.declared_reasons import told
+from vcd.text.reason_sentences import gates_text
 
 
 def operation_in_words(operation: ev.Operation) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from vcd.model import events as ev
 from vcd.model.diagnosis import Diagnosis
 from vcd.model.reasons import Cause
-from vcd.model.words import counted
-from vcd.scheduling.framework.reasons import mending
+from vcd.model.wording import counted
+from vcd.scheduling.framework.declared_reasons import mending
 from vcd.text.amounts import amount_of
 
 

@@ -13,17 +13,17 @@ import msgspec
 
 from vcd.eventlog import Logged
 from vcd.model import events as ev
-from vcd.model.codec import as_plain, from_manifest
 from vcd.model.objects import Object, Queue
-from vcd.model.words import rfc3339
+from vcd.model.projection_codec import as_plain, from_manifest
+from vcd.model.wording import rfc3339
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import kinds
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.records import QueueRecord
 from vcd.state.snapshot import Snapshot
-from vcd.timetravel.fields import Path, Steps, changed_fields, leaves, set_field, value_text
 from vcd.timetravel.history import History, object_in
+from vcd.timetravel.object_fields import Path, Steps, changed_fields, leaves, set_field, value_text
 
 CONFIGURATION = "configuration"
 KINDS = ("Queue", "ResourceQuota", "PriorityClass")

@@ -15,22 +15,22 @@ import msgspec
 
 from vcd.eventlog import LogError
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload
-from vcd.model.words import counted, did_you_mean, span_in_words
+from vcd.model.projection_codec import encode_payload
+from vcd.model.wording import counted, did_you_mean, span_in_words
 from vcd.state.snapshot import Snapshot
-from vcd.text.times import moment
-from vcd.text.trials import BISECTIONS
+from vcd.text.time_formats import moment
+from vcd.text.trial_templates import BISECTIONS
 from vcd.timetravel.alterations import CONFIGURATION, Alteration, RevertibleChange, alterations, revert_changes
-from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, object_in, opened
-from vcd.timetravel.whatif.cluster import PERIOD
-from vcd.timetravel.whatif.measure import quantile
+from vcd.timetravel.query_errors import NotFound
+from vcd.timetravel.whatif.logged_workload import Workload
+from vcd.timetravel.whatif.run_measures import quantile
 from vcd.timetravel.whatif.runs import BASELINE, Run, Variant, simulated
-from vcd.timetravel.whatif.workload import Workload
+from vcd.timetravel.whatif.simulated_cluster import PERIOD
 from vcd.timetravel.whatif.workloadreader import workload_of
-from vcd.timetravel.why.names import named
-from vcd.timetravel.why.trials import Trials
-from vcd.timetravel.why.waits import Wait, first_placement, wait_at, waits_of
+from vcd.timetravel.why.change_search import Trials
+from vcd.timetravel.why.job_waits import Wait, first_placement, wait_at, waits_of
+from vcd.timetravel.why.name_lookup import named
 
 SESSIONS = 40
 """Sessions of a wait in which changes are reverted, before the earliest one is searched."""

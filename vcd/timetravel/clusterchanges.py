@@ -12,9 +12,9 @@ import msgspec
 from vcd.eventlog import LogError
 from vcd.model import events as ev
 from vcd.model.objects import Node
-from vcd.model.words import counted, span_in_words
+from vcd.model.wording import counted, span_in_words
 from vcd.text.changes import change_in_words
-from vcd.text.times import moment
+from vcd.text.time_formats import moment
 from vcd.timetravel.alterations import alterations
 from vcd.timetravel.history import WHOLE, History, object_in
 

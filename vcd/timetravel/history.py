@@ -15,8 +15,8 @@ import msgspec
 
 from vcd.eventlog import LogError, Logged, LogReader, SessionInfo
 from vcd.model import events as ev
-from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Object
+from vcd.model.projection_codec import BadObject, decode_payload
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.policy import Policy, PolicyError
@@ -24,9 +24,9 @@ from vcd.scheduling.framework.trace import Trace
 from vcd.scheduling.session.outside import Remembered
 from vcd.scheduling.session.session import Session
 from vcd.state.checkpoint import uncollected
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
-from vcd.timetravel.logwriter import as_of
+from vcd.timetravel.log_standing import as_of
 
 
 def opened(path: str | Path) -> History:

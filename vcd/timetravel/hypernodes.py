@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from vcd.scheduling.topology.manifests import hyper_nodes_of
+from vcd.scheduling.topology.hypernode_manifests import hyper_nodes_of
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

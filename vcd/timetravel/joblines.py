@@ -12,13 +12,13 @@ import numpy as np
 
 from vcd.model import events as ev
 from vcd.model.status import READY_STATUSES, STATUSES, TERMINATED_STATUSES, Phase, TaskStatus
-from vcd.model.words import SECOND
-from vcd.scheduling.framework.reasons import all_told
+from vcd.model.wording import SECOND
+from vcd.scheduling.framework.declared_reasons import all_told
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
-from vcd.state.groups import priorities_of
+from vcd.state.group_columns import priorities_of
 from vcd.state.records import GroupRecord
-from vcd.text.reasons import reasons_text
+from vcd.text.reason_sentences import reasons_text
 
 STATES = ("waiting", "partial", "starting", "running", "terminating", "completed", "failed")
 """The states of a job: see `_state`."""

@@ -11,15 +11,15 @@ import numpy as np
 from vcd.diagnosis.diagnosedwaits import DiagnosedWait, job_name
 from vcd.model import events as ev
 from vcd.model.status import TERMINATED_STATUSES
-from vcd.model.words import SECOND, did_you_mean
-from vcd.scheduling.closing import plan_of
+from vcd.model.wording import SECOND, did_you_mean
 from vcd.scheduling.session.session import Session
+from vcd.scheduling.session_close import plan_of
 from vcd.state.records import GroupRecord
 from vcd.text.amounts import needs
 from vcd.text.phrases import UNKNOWN
 from vcd.timetravel.history import History
 from vcd.timetravel.joblines import WAITING_STATES, JobLine, job_lines, task_nodes, task_statuses
-from vcd.timetravel.logwriter import as_of
+from vcd.timetravel.log_standing import as_of
 from vcd.timetravel.why.longestcauses import waits_over_time
 
 

@@ -10,15 +10,15 @@ import numpy as np
 from vcd.diagnosis.diagnosedwaits import DiagnosedWait
 from vcd.model import events as ev
 from vcd.model.status import STATUSES, TERMINATED_STATUSES, TaskStatus
-from vcd.model.words import SECOND, did_you_mean
+from vcd.model.wording import SECOND, did_you_mean
 from vcd.scheduling.session.nodeview import all_nodes
 from vcd.scheduling.session.session import Session
-from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
 from vcd.timetravel.joblines import JobLine, job_lines, task_nodes, task_statuses
-from vcd.timetravel.logwriter import LogStanding, as_of, standing
+from vcd.timetravel.log_standing import LogStanding, as_of, standing
+from vcd.timetravel.log_warnings import remarks
+from vcd.timetravel.query_errors import NotFound
 from vcd.timetravel.queuestatistics import QueueStatistics, held_back, queue_statistics
-from vcd.timetravel.remarks import remarks
 from vcd.timetravel.why.longestcauses import longest_waits
 
 _RECENT = 60

@@ -10,7 +10,6 @@ import msgspec
 
 from vcd.diagnosis.diagnosedwaits import DiagnosedWait, diagnosed_waits, job_name
 from vcd.model import events as ev
-from vcd.model.codec import BadObject, encode_payload, from_manifest, kinds_of
 from vcd.model.controllers import GROUP_NAME, Manifest
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.manifests import (
@@ -21,21 +20,22 @@ from vcd.model.manifests import (
     system_classes,
 )
 from vcd.model.objects import Pod, PodGroup
+from vcd.model.projection_codec import BadObject, encode_payload, from_manifest, kinds_of
 from vcd.model.quantity import QuantityError
-from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework import execution
+from vcd.scheduling.framework.declared_reasons import told
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.policy import Policy
-from vcd.scheduling.framework.reasons import told
 from vcd.scheduling.framework.registry import kinds, kinds_read
 from vcd.scheduling.session.session import Session
-from vcd.state.cluster import ClusterState
+from vcd.scheduling.session_close import plan_of
+from vcd.state.cluster_state import ClusterState
 from vcd.state.records import Settings
 from vcd.state.snapshot import SnapshotMaker
-from vcd.timetravel.admission import PlanAdmission, is_stored
-from vcd.timetravel.reading import Reading, nodes_in, read, short_uid, work_of
-from vcd.timetravel.workloads import Work, identity, in_group, kind_of
+from vcd.timetravel.manifest_reader import Reading, nodes_in, read, short_uid, work_of
+from vcd.timetravel.plan_admission import PlanAdmission, is_stored
+from vcd.timetravel.workload_expansion import Work, identity, in_group, kind_of
 
 EVERY_SCHEDULER = Settings(scheduler_names=(), kinds=0)
 

@@ -1,7 +1,7 @@
 """Where workloads of each kind have their pod templates, and how many pods they create: a table, and its reader.
 
 To add a kind, add a row to ``SHAPES``. Volcano Jobs, CronJobs and DaemonSets count their pods by more than paths:
-``vcd.timetravel.workloads`` reads them. ``is_podless`` knows the kinds that create no pods.
+``vcd.timetravel.workload_expansion`` reads them. ``is_podless`` knows the kinds that create no pods.
 
 Sources: the kinds' CustomResourceDefinitions, and the controllers that create the pods.
 """

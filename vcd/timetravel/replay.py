@@ -12,14 +12,14 @@ from pathlib import Path
 import msgspec
 
 from vcd.eventlog import LogError, SessionInfo
-from vcd.model.words import counted
+from vcd.model.wording import counted
 from vcd.scheduling.decide import RULES, RULES_VERSION, decide, rules_of, versions
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import Recorded
-from vcd.text.replays import REPLAYS
-from vcd.timetravel.differences import Difference, difference_from
+from vcd.text.replay_templates import REPLAYS
 from vcd.timetravel.history import History, opened
-from vcd.timetravel.parallel import Part, in_order
+from vcd.timetravel.plan_differences import Difference, difference_from
+from vcd.timetravel.process_pool import Part, in_order
 from vcd.timetravel.why.episodefacts import rates_in_words
 from vcd.timetravel.why.placement import Rated, choices
 

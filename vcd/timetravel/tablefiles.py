@@ -8,7 +8,7 @@ import io
 from datetime import datetime
 from typing import Any, get_type_hints
 
-from vcd.timetravel.tables import TableRows, as_text
+from vcd.timetravel.log_tables import TableRows, as_text
 
 FORMATS = ("csv", "parquet")
 

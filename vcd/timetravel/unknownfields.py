@@ -9,9 +9,9 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from vcd.model.objects import PodGroupSpec, QueueSpec
-from vcd.model.words import did_you_mean
-from vcd.text.manifests import MANIFESTS
-from vcd.timetravel.workloads import JobSpec
+from vcd.model.wording import did_you_mean
+from vcd.text.manifest_templates import MANIFESTS
+from vcd.timetravel.workload_expansion import JobSpec
 
 _PODS = "template"
 """The field of a pod template, which is Kubernetes' own."""

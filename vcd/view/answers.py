@@ -15,16 +15,16 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from vcd.timetravel.errors import NotFound
-from vcd.timetravel.log import Log, LoggedJob
+from vcd.timetravel.log_queries import Log, LoggedJob
 from vcd.timetravel.overview import Overview, overview, overview_before_sessions
-from vcd.timetravel.whatif.onejob import JobWhatIf, job_whatif
-from vcd.timetravel.whatif.submit import eta, eta_in_words
-from vcd.timetravel.why.answer import answer_lines
+from vcd.timetravel.query_errors import NotFound
+from vcd.timetravel.whatif.job_whatif import JobWhatIf, job_whatif
+from vcd.timetravel.whatif.submission_forecast import eta, eta_in_words
 from vcd.timetravel.why.explain import Explanation
+from vcd.timetravel.why.job_answer import answer_lines
 from vcd.timetravel.why.longestcauses import longest_waits
 from vcd.timetravel.why.obstacles import Obstacles
-from vcd.view.documents import JobText, Line, SessionText, WaitLine, WhatIfText
+from vcd.view.page_documents import JobText, Line, SessionText, WaitLine, WhatIfText
 
 Sees = Callable[[str, str], bool]
 """Return whether the user may see an object, given its kind and key."""

@@ -1,6 +1,6 @@
 """The questions of the page: parse their parameters and answer them from the log.
 
-`answer` runs in a worker process (`worker.py`), so that an expensive question does not block the event loop of the
+`answer` runs in a worker process (`page_worker.py`), so that an expensive question does not block the event loop of the
 server. Each question has two functions: one for users who may see everything, and one that filters by `Visibility`.
 """
 
@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from vcd.text.logs import LOGS
-from vcd.text.times import moment as format_moment
-from vcd.timetravel.errors import NotFound
-from vcd.timetravel.log import Log, LoggedJob
-from vcd.timetravel.logfile import LogError
-from vcd.timetravel.logwriter import errors_with_writer, standing
-from vcd.timetravel.older import errors_about
+from vcd.text.log_templates import LOGS
+from vcd.text.time_formats import moment as format_moment
+from vcd.timetravel.log_operations import LogError
+from vcd.timetravel.log_queries import Log, LoggedJob
+from vcd.timetravel.log_standing import errors_with_writer, standing
+from vcd.timetravel.log_times import BadTime
+from vcd.timetravel.log_upgrade import errors_about
 from vcd.timetravel.overview import PodLine, pods_on
-from vcd.timetravel.timeline import Ends, SessionLine, session_lines
-from vcd.timetravel.timeline import ends as log_ends
-from vcd.timetravel.times import BadTime
-from vcd.timetravel.whatif.edits import EditError
+from vcd.timetravel.query_errors import NotFound
+from vcd.timetravel.session_lines import Ends, SessionLine, session_lines
+from vcd.timetravel.session_lines import ends as log_ends
+from vcd.timetravel.whatif.cluster_edits import EditError
 from vcd.view.answers import (
     WhatIf,
     encode_job,
@@ -38,7 +38,7 @@ from vcd.view.answers import (
     waits_of,
     whatif_of,
 )
-from vcd.view.documents import (
+from vcd.view.page_documents import (
     ClusterOverview,
     ForecastText,
     JobText,

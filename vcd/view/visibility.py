@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from vcd.serving.access import Access
+from vcd.serving.access_rights import Access
 
 PAGE = Access("get", path="/vcd/page")
 """The right to see everything. It is not a path below ``/api/``: Kubernetes' default roles let any authenticated user

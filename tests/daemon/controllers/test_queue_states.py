@@ -8,16 +8,16 @@ from typing import Any, cast
 
 import pytest
 
-from tests.daemon.cycle.test_loop import puts
+from tests.daemon.cycle.test_session_loop import puts
 from tests.dsl import group, queue
 from tests.kube.scripted import FakeClock, running
 from vcd.daemon.controllers.queue_states import QueueStates
+from vcd.kube.api_errors import ApiError, LeadershipLost
 from vcd.kube.client import KubeClient
-from vcd.kube.errors import ApiError, LeadershipLost
 from vcd.model import events as ev
 from vcd.model.controllers import CLOSED_BY_PARENT
 from vcd.model.manifests import defaulted
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 
 
 class Kept:

@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-from tests.daemon.cycle.test_loop import puts
+from tests.daemon.cycle.test_session_loop import puts
 from tests.daemon.fakes import FakeLog
-from tests.daemon.metrics.test_collector import value
+from tests.daemon.metrics.test_metrics_collector import value
 from tests.daemon.pages import observe_session
 from tests.dsl import NOW_NS, gang, node, session_of
 from tests.kube.scripted import FakeClock, until
 from tests.waiting import WAIT_LIMIT
 from vcd.daemon.cycle import watchdog
-from vcd.daemon.cycle.loop import Cycle
+from vcd.daemon.cycle.session_loop import Cycle
 from vcd.daemon.cycle.watchdog import ACTION_ALLOWANCE, LONGEST_PAUSE, PAUSES, Watchdog
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.options import OptionError, parse_options
 from vcd.daemon.persistence.state_writer import StateWriter, restore
 from vcd.eventlog.event_lines import format_event_line
-from vcd.eventlog.log import EventLog
+from vcd.eventlog.log_writer import EventLog
 from vcd.eventlog.rows import Logged
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
@@ -40,7 +40,7 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.session.outside import Question, Recorded, Reply
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.history import opened
 from vcd.timetravel.why.placement import choices

@@ -11,9 +11,9 @@ import pytest
 
 from tests.kube.scripted import FakeClock
 from vcd.daemon.faults.unstarted_jobs import UnstartedJobs
+from vcd.kube.api_errors import ApiError, KubeError, NoResponse
 from vcd.kube.client import KubeClient, Page
-from vcd.kube.errors import ApiError, KubeError, NoResponse
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.records import Settings
 
 Obj = dict[str, Any]

@@ -17,11 +17,11 @@ from structlog.testing import capture_logs
 from tests.waiting import WAIT_LIMIT
 from vcd.daemon.http.endpoints import Probes, serve_metrics, serve_probes
 from vcd.daemon.http.security import Security
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.options import Options, parse_options
 from vcd.kube.client import KubeClient
-from vcd.serving.addresses import AddressError
-from vcd.serving.connections import CONNECTIONS
+from vcd.serving.connection_limits import CONNECTIONS
+from vcd.serving.listen_addresses import AddressError
 
 
 def options(**changes: str) -> Options:

@@ -20,11 +20,11 @@ from tests.view.cluster import Roles, client_of
 from tests.waiting import WAIT_LIMIT
 from vcd.daemon.http.endpoints import serve_metrics
 from vcd.daemon.http.security import Security
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.options import parse_options
 from vcd.kube.client import KubeClient
-from vcd.kube.connection import ConfigurationError
-from vcd.serving.connections import CONNECTIONS
+from vcd.kube.kube_connection import ConfigurationError
+from vcd.serving.connection_limits import CONNECTIONS
 
 NOBODY = cast(KubeClient, None)
 RIGHTS = {"prometheus": ["get on the nonResourceURL /metrics"], "ann": ["get on the nonResourceURL /vcd/page"]}
@@ -202,7 +202,9 @@ async def test_who_connects_and_begins_no_handshake_keeps_nobody_out_and_the_old
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each holds a file of the process, which needs them to reach the API server."""
-    monkeypatch.setattr("vcd.serving.connections.HANDSHAKE_SECONDS", 2 * WAIT_LIMIT)  # the bound alone closes them
+    monkeypatch.setattr(
+        "vcd.serving.connection_limits.HANDSHAKE_SECONDS", 2 * WAIT_LIMIT
+    )  # the bound alone closes them
     loop = asyncio.get_running_loop()
     async with serving(with_pair(tmp_path)) as port, AsyncExitStack() as stack:
         silent = []

@@ -10,11 +10,11 @@ import pytest
 
 from tests.kube.scripted import FakeClock, running, until
 from vcd.daemon.leadership.interlock import Interlock
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.options import parse_options
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload, from_manifest
-from vcd.state.cluster import ClusterState
+from vcd.model.projection_codec import encode_payload, from_manifest
+from vcd.state.cluster_state import ClusterState
 
 
 class Leader:

@@ -16,14 +16,14 @@ from tests.laws.answering import Answering
 from tests.laws.histories import History, sessions
 from tests.sizes import seeds
 from tests.world import World
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.metrics.pending_pods import NO_QUEUE, Alignment, Labels, WaitingCounts
-from vcd.diagnosis.case import rank
+from vcd.diagnosis.waiting_job import rank
 from vcd.model import events as ev
 from vcd.model.reasons import Cause
 from vcd.model.status import UNSCHEDULABLE, Phase, TaskStatus
 from vcd.scheduling import decide
-from vcd.scheduling.framework.reasons import cause_of, keeps_back
+from vcd.scheduling.framework.declared_reasons import cause_of, keeps_back
 from vcd.scheduling.session.session import Session
 from vcd.state.checkpoint import uncollected
 from vcd.state.records import Settings

@@ -11,18 +11,18 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.daemon.answering import Answering, Request, nobodys_url, server
-from tests.daemon.cycle.test_loop import puts
+from tests.daemon.cycle.test_session_loop import puts
 from tests.daemon.fakes import FakeLog
 from tests.dsl import node
 from tests.kube.scripted import FakeClock, running, until
 from vcd.daemon.outside.usage_poller import UsagePoller, settings_of
 from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.kube.client import KubeClient
-from vcd.kube.connection import connect
+from vcd.kube.kube_connection import connect
 from vcd.model.events import Answered
-from vcd.model.words import rfc3339
+from vcd.model.wording import rfc3339
 from vcd.scheduling.framework.usage_samples import NodeUsage, read_samples
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 
 Answer = Callable[[Request], tuple[int, bytes]]
 

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from tests.eventlog.samples import put, write_history
 from tests.kube.scripted import running, until
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.options import Options
 from vcd.daemon.persistence import archiver
 from vcd.daemon.persistence.archiver import Archiver, restore_from_archive

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from tests.kube.scripted import running
 from tests.waiting import until
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.options import Options
 from vcd.daemon.persistence.housekeeping import maintain_log
 from vcd.daemon.persistence.state_writer import StateWriter
-from vcd.eventlog.log import EventLog
-from vcd.eventlog.reader import LogReader
+from vcd.eventlog.log_reader import LogReader
+from vcd.eventlog.log_writer import EventLog
 from vcd.kube.clock import SYSTEM_CLOCK
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload, from_manifest
-from vcd.state.cluster import ClusterState
+from vcd.model.projection_codec import encode_payload, from_manifest
+from vcd.state.cluster_state import ClusterState
 
 MIB = 1 << 20
 LARGE = MIB // 8

@@ -16,11 +16,11 @@ from tests.kube.scripted import running, until
 from tests.waiting import WAIT_LIMIT
 from vcd.daemon.persistence.state_writer import StateWriter, restore
 from vcd.eventlog import EventLog, LogReader
-from vcd.eventlog.errors import DamagedLog, LogError
+from vcd.eventlog.log_errors import DamagedLog, LogError
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import defaulted
-from vcd.state.cluster import ClusterState
+from vcd.model.projection_codec import encode_payload, from_manifest
+from vcd.state.cluster_state import ClusterState
 
 
 def put(name: str) -> ev.ObjectPut:

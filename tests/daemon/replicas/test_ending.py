@@ -20,18 +20,18 @@ from tests.kube.scripted import client_of, running, scripted, until
 from tests.kube.test_lease import LeaseServer
 from tests.waiting import WAIT_LIMIT
 from vcd.daemon import process
-from vcd.daemon.leadership.terms import Terms
+from vcd.daemon.leadership.leadership_terms import Terms
 from vcd.daemon.persistence.state_writer import StateWriter
-from vcd.daemon.replicas import log_follower, network, wire
+from vcd.daemon.replicas import log_follower, replica_network, replica_protocol
 from vcd.daemon.replicas.log_divergence import rewind_and_preserve
 from vcd.daemon.replicas.log_follower import LogDiverged, LogReplaced, OwnLogDamaged
 from vcd.daemon.replicas.replica import Replica, TermEnded
 from vcd.daemon.service import SchedulerService
 from vcd.eventlog import EventLog
-from vcd.eventlog.errors import DamagedLog
+from vcd.eventlog.log_errors import DamagedLog
 from vcd.eventlog.log_file import NOTE_SUFFIX, check_noted_damage
 from vcd.kube.lease import LeaderElector
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 
 
 async def admit(_: object) -> bool:
@@ -43,8 +43,10 @@ def replica_of(log: EventLog, elector: LeaderElector, server: Any) -> Replica:
     replica = Replica(StateWriter(log, ClusterState()), elector, admit, dict)
 
     @contextlib.asynccontextmanager
-    async def connection(*_: str) -> AsyncIterator[network.Socket]:
-        async with network.connected(str(server.make_url(wire.PATH)), {}, aiohttp.TCPConnector()) as socket:
+    async def connection(*_: str) -> AsyncIterator[replica_network.Socket]:
+        async with replica_network.connected(
+            str(server.make_url(replica_protocol.PATH)), {}, aiohttp.TCPConnector()
+        ) as socket:
             yield socket
 
     replica._connection = connection  # type: ignore[method-assign]
@@ -97,7 +99,7 @@ async def test_one_whose_log_has_no_state_of_its_own_gives_the_lease_back(tmp_pa
         async with running(elector.run()) as elected:
             await until(elector.is_leader)
             if begins_anew:
-                replica._led_by = {"leader": wire.Peer("leader", "")}
+                replica._led_by = {"leader": replica_protocol.Peer("leader", "")}
                 with pytest.raises(LogReplaced) as raised:
                     await replica.become_leader()
                 error = raised.value

@@ -15,10 +15,10 @@ import pytest
 from tests import dsl
 from tests.eventlog.samples import write_history
 from tests.timetravel.histories import SCORED, scheduler, write_busy_history
-from vcd.daemon.replicas.identity import Address, certificate
 from vcd.daemon.replicas.log_divergence import MOST, rewind_and_preserve
+from vcd.daemon.replicas.replica_identity import Address, certificate
 from vcd.eventlog import EventLog, LogError, LogReader
-from vcd.timetravel.logfile import verify
+from vcd.timetravel.log_operations import verify
 from vcd.timetravel.replay import replay
 
 

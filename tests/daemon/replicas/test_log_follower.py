@@ -17,7 +17,7 @@ from tests.eventlog.samples import SECOND, Clock, execute, put, session, write_h
 from tests.eventlog.test_replication import content
 from tests.kube.scripted import FakeClock, until
 from vcd.daemon.leadership.replica_status import HearingClock
-from vcd.daemon.replicas import wire
+from vcd.daemon.replicas import replica_protocol
 from vcd.daemon.replicas.follower_registry import FORGOTTEN, PATIENCE, SHORTEST, Follower, Followers
 from vcd.daemon.replicas.log_divergence import rewind_and_preserve
 from vcd.daemon.replicas.log_follower import LeaderBehind, LogDiverged, LogFollower, LogReplaced
@@ -36,8 +36,8 @@ class Leader:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         async with aiohttp.ClientSession() as client:
-            address = self.server.make_url(wire.PATH)
-            async with client.ws_connect(address, max_msg_size=wire.LARGEST) as socket:
+            address = self.server.make_url(replica_protocol.PATH)
+            async with client.ws_connect(address, max_msg_size=replica_protocol.LARGEST) as socket:
                 yield socket
 
 
@@ -46,7 +46,7 @@ async def leader(path: Path, followers: Followers | None = None) -> AsyncIterato
     async with EventLog.open(path) as log:
         followers = followers or Followers()
         application = web.Application()
-        application.router.add_get(wire.PATH, LogServer("leader", log, followers).serve)
+        application.router.add_get(replica_protocol.PATH, LogServer("leader", log, followers).serve)
         async with TestServer(application) as server:
             yield Leader(log, server, followers)
 
@@ -147,16 +147,18 @@ async def test_a_follower_goes_back_by_nothing_that_it_did_not_hear_out(tmp_path
     async def breaks_off(request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
-        hello = wire.from_follower((await socket.receive()).data)
-        assert isinstance(hello, wire.Hello)
+        hello = replica_protocol.from_follower((await socket.receive()).data)
+        assert isinstance(hello, replica_protocol.Hello)
         with LogSource(tmp_path / "a") as source:
-            welcome = wire.Welcome(wire.VERSION, "leader", source.last_shared(hello.positions), [], source.head())
-        await socket.send_bytes(wire.packed(welcome))
+            welcome = replica_protocol.Welcome(
+                replica_protocol.VERSION, "leader", source.last_shared(hello.positions), [], source.head()
+            )
+        await socket.send_bytes(replica_protocol.packed(welcome))
         await socket.receive()
         return socket
 
     application = web.Application()
-    application.router.add_get(wire.PATH, breaks_off)
+    application.router.add_get(replica_protocol.PATH, breaks_off)
     async with (
         TestServer(application) as server,
         EventLog.open(tmp_path / "c") as log,
@@ -334,8 +336,8 @@ OTHERWISE: dict[str, bytes | str] = {
     "nonsense": b"nonsense",
     "no frame": b"\x28\xb5\x2f\xfd" + b"\xff" * 20,
     "text": "text",
-    "out of turn": wire.packed(wire.Have(5)),
-    "another version": wire.packed(wire.Hello(99, "newer", [], [])),
+    "out of turn": replica_protocol.packed(replica_protocol.Have(5)),
+    "another version": replica_protocol.packed(replica_protocol.Hello(99, "newer", [], [])),
 }
 
 
@@ -356,14 +358,18 @@ async def test_a_follower_refuses_what_is_not_the_leaders_next_event(tmp_path: P
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         await socket.receive()
-        await socket.send_bytes(wire.packed(wire.Welcome(wire.VERSION, "liar", None, [], None)))
+        await socket.send_bytes(
+            replica_protocol.packed(replica_protocol.Welcome(replica_protocol.VERSION, "liar", None, [], None))
+        )
         await socket.receive()
-        await socket.send_bytes(wire.packed(EventsPiece([((7, 1, "gone", "Pod", "a/b", "1", None), b"x" * 16)])))
+        await socket.send_bytes(
+            replica_protocol.packed(EventsPiece([((7, 1, "gone", "Pod", "a/b", "1", None), b"x" * 16)]))
+        )
         await socket.receive()
         return socket
 
     application = web.Application()
-    application.router.add_get(wire.PATH, lies)
+    application.router.add_get(replica_protocol.PATH, lies)
     async with TestServer(application) as server, EventLog.open(tmp_path / "b") as log:
         with pytest.raises(LogError, match="do not follow event 0"):
             async with following(Leader(log, server, Followers()), tmp_path / "c", "liar"):
@@ -451,9 +457,9 @@ async def test_what_is_sent_at_once_is_bounded_in_bytes(tmp_path: Path) -> None:
 async def test_a_follower_goes_on_only_where_both_are_the_same(tmp_path: Path) -> None:
     await write_history(tmp_path / "a", 1)
     async with leader(tmp_path / "a") as lead, lead.connection() as socket:
-        await socket.send_bytes(wire.packed(wire.Hello(wire.VERSION, "b", [], [])))
-        assert isinstance(wire.from_leader((await socket.receive(5)).data), wire.Welcome)
-        await socket.send_bytes(wire.packed(wire.Follow(10**6, [])))
+        await socket.send_bytes(replica_protocol.packed(replica_protocol.Hello(replica_protocol.VERSION, "b", [], [])))
+        assert isinstance(replica_protocol.from_leader((await socket.receive(5)).data), replica_protocol.Welcome)
+        await socket.send_bytes(replica_protocol.packed(replica_protocol.Follow(10**6, [])))
         answer = await socket.receive(5)
         assert (answer.type, answer.extra) == (
             aiohttp.WSMsgType.CLOSE,

@@ -17,10 +17,10 @@ from tests.kube.scripted import until
 from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.replicas import replica
 from vcd.daemon.replicas.replica import GRACE, LOOK, Replica
-from vcd.daemon.replicas.wire import Peer
+from vcd.daemon.replicas.replica_protocol import Peer
 from vcd.eventlog import EventLog
 from vcd.kube.lease import LeaderElector
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 
 NOWHERE = f"https://127.0.0.1:1/vcd/log#sha256={'00' * 32}"
 

@@ -13,7 +13,7 @@ from aiohttp.test_utils import BaseTestServer, TestServer
 
 from tests.daemon.replicas.test_log_follower import Copy, Leader, following, leader
 from tests.eventlog.samples import put, session, write_history
-from vcd.daemon.replicas import wire
+from vcd.daemon.replicas import replica_protocol
 from vcd.daemon.replicas.follower_registry import Followers
 from vcd.daemon.replicas.takeover import take_over
 from vcd.eventlog import EventLog, LogError, verify
@@ -37,7 +37,7 @@ class Reached:
 async def taken_over(copy: Copy, *names: str, **replicas: Leader) -> None:
     """Take over from some replicas; all of them answer as "leader"."""
     reached = Reached(**replicas)
-    peers = [wire.Peer("leader", name) for name in names]
+    peers = [replica_protocol.Peer("leader", name) for name in names]
 
     def connect(_: str, address: str) -> object:
         return reached.connection(address, address)
@@ -90,7 +90,7 @@ async def mute() -> AsyncIterator[BaseTestServer]:
         return socket
 
     application = web.Application()
-    application.router.add_get(wire.PATH, serve)
+    application.router.add_get(replica_protocol.PATH, serve)
     async with TestServer(application) as server:
         yield server
 

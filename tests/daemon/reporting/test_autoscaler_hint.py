@@ -15,7 +15,7 @@ from vcd.daemon.reporting.autoscaler_hint import (
     WAITING_FOR_QUEUE,
     PodReasons,
 )
-from vcd.scheduling.closing import plan_of
+from vcd.scheduling.session_close import plan_of
 from vcd.timetravel.planning import state_of
 
 CONF = """

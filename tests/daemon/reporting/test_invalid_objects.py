@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 from tests.dsl import pod
 from vcd.daemon.reporting.invalid_objects import InvalidObjects
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import defaulted
 from vcd.model.objects import Condition
-from vcd.state.cluster import ClusterState
+from vcd.model.projection_codec import encode_payload, from_manifest
+from vcd.state.cluster_state import ClusterState
 
 
 class Fixture:

@@ -21,9 +21,9 @@ from vcd.model import events as ev
 from vcd.model.manifests import default_queues
 from vcd.scheduling.configuration import read_policy
 from vcd.text.causes import shortened
-from vcd.text.conditions import sentence_of
+from vcd.text.condition_texts import sentence_of
 from vcd.timetravel.joblist import jobs
-from vcd.timetravel.log import Log
+from vcd.timetravel.log_queries import Log
 from vcd.timetravel.overview import overview
 from vcd.timetravel.why.longestcauses import DIAGNOSED, longest_waits
 from vcd.view.answers import _waits_at, forget, waits_of

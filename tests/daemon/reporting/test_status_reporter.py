@@ -8,20 +8,20 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from tests.daemon.cycle.test_loop import puts
+from tests.daemon.cycle.test_session_loop import puts
 from tests.dsl import BARE, gang, group, node, pod
 from tests.kube.scripted import Answer, FakeClock, client_of, running, scripted
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.options import parse_options
 from vcd.daemon.reporting.status_reporter import StatusReporter
 from vcd.kube.client import KubeClient
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
 from vcd.model.objects import Condition
-from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
-from vcd.state.cluster import ClusterState
+from vcd.scheduling.session_close import plan_of
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 

@@ -11,25 +11,25 @@ from typing import Any
 
 import pytest
 
-from tests.daemon.cycle.test_loop import puts
+from tests.daemon.cycle.test_session_loop import puts
 from tests.dsl import gang, group, node, pod, queue
 from tests.kube.scripted import FakeClock, running, until
 from tests.timetravel.questions import verdict
 from tests.waiting import WAIT_LIMIT
-from vcd.daemon.cycle.loop import Cycle
+from vcd.daemon.cycle.session_loop import Cycle
 from vcd.daemon.cycle.watchdog import Watchdog
 from vcd.daemon.persistence.state_writer import StateWriter, restore
 from vcd.daemon.reporting import verdicts
 from vcd.daemon.reporting.verdicts import QUANTITIES_DELAY, Verdicts
-from vcd.eventlog.errors import LogError
-from vcd.eventlog.log import EventLog
+from vcd.eventlog.log_errors import LogError
+from vcd.eventlog.log_writer import EventLog
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.guard import Gate
-from vcd.scheduling.search.predicates.node import NodeAffinity
+from vcd.scheduling.search.predicates.node_predicates import NodeAffinity
 from vcd.scheduling.session.session import Session
-from vcd.text.conditions import sentence_of
+from vcd.text.condition_texts import sentence_of
 from vcd.timetravel.history import opened
 from vcd.timetravel.joblist import jobs
 from vcd.timetravel.overview import overview

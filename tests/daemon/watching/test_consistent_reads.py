@@ -16,19 +16,19 @@ from tests.e2e.cluster import GROUPS, QUEUES, failed, group, node, pod
 from tests.embedded.disturbed import DisturbedServer
 from tests.embedded.serving import serving
 from tests.kube.scripted import FakeClock, running, until
-from vcd.daemon.cycle.loop import Cycle
+from vcd.daemon.cycle.session_loop import Cycle
 from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.watching.consistent_reads import GET_AT_MOST, PATIENCE, ConsistentReads
 from vcd.daemon.watching.watches import Watches
-from vcd.embedded.resources import PRIORITY_CLASSES
-from vcd.embedded.server import ADMIN
+from vcd.embedded.api_server import ADMIN
+from vcd.embedded.resource_types import PRIORITY_CLASSES
 from vcd.kube.client import KubeClient
-from vcd.kube.connection import connect
+from vcd.kube.kube_connection import connect
 from vcd.model.events import Operation, Plan, Statement, Verb
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import kinds_read
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 POLICY = read_policy(

@@ -12,12 +12,12 @@ from tests.kube.scripted import Answer, FakeClock, ScriptedServer, client_of, fa
 from vcd.daemon.watching.outcome_resolver import OutcomeResolver
 from vcd.daemon.watching.watches import Watches
 from vcd.kube.committer import Committer
-from vcd.kube.recorder import EventRecorder
+from vcd.kube.event_recorder import EventRecorder
 from vcd.kube.status_writer import StatusWriter
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.kinds import KINDS
-from vcd.state.cluster import ClusterState
+from vcd.model.projection_codec import encode_payload, from_manifest
+from vcd.state.cluster_state import ClusterState
 
 UID = "u-a"
 KEY = "ns/a"

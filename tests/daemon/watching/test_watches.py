@@ -17,13 +17,13 @@ from tests.kube.scripted import Answer, ScriptedServer, client_of, failure, runn
 from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.service import SchedulerService
 from vcd.daemon.watching.watches import Watches
-from vcd.model import codec
+from vcd.model import projection_codec
 from vcd.model.events import Event, KindListed, ObjectPut, PolicyLoaded
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.registry import kinds_read
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 
 STAY = Answer(lines=[], stay=True)
 
@@ -115,7 +115,7 @@ async def test_what_a_watch_told_is_in_the_state_before_another_list_is_compared
             await watches.list_again()
             await watches.wait_synced()
             await until(lambda: state.sequence == len(log.appended))
-            assert state.nodes["a"].node == codec.from_manifest(was)[1]
+            assert state.nodes["a"].node == projection_codec.from_manifest(was)[1]
 
 
 async def test_it_is_not_synced_while_it_lists_again() -> None:
@@ -179,16 +179,16 @@ async def test_other_objects_of_a_kind_can_be_asked_for() -> None:
 
 
 async def test_a_defect_in_one_watcher_ends_neither_it_nor_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    identify = codec.identify
+    identify = projection_codec.identify
 
     def stumble(raw: bytes) -> tuple[str, str]:
-        monkeypatch.setattr(codec, "identify", identify)
+        monkeypatch.setattr(projection_codec, "identify", identify)
         raise RecursionError("too deep")
 
     async with opened(["Node", "Pod"]) as fixture:
         gone = {"type": "DELETED", "object": {"metadata": {"name": "x"}}}
         fixture.server.on("GET", "/api/v1/pods\\?.*watch", Answer(lines=[gone], stay=True))
-        monkeypatch.setattr(codec, "identify", stumble)
+        monkeypatch.setattr(projection_codec, "identify", stumble)
         async with running(fixture.watches.run()) as task:
             await until(lambda: fixture.listed.count("Pod") == 2)
             assert fixture.watches.statuses()["Pod"].crashes == 1

@@ -15,8 +15,8 @@ from tests.simulation.apiserver import Answer
 from tests.simulation.faults.aim import add_draw, at_request, chosen, lasts, later, spoil
 from tests.simulation.network import LIMIT
 from tests.simulation.road import Asked, Way
-from vcd.embedded.codec import encode
-from vcd.embedded.errors import StatusError
+from vcd.embedded.schema_codec import encode
+from vcd.embedded.status_errors import StatusError
 
 if TYPE_CHECKING:
     from tests.simulation.replica import Replica

@@ -12,9 +12,9 @@ from tests.simulation.faults.aim import all_last, chosen, count, lasts, later, s
 from tests.simulation.faults.network import answer_of, delay
 from tests.simulation.road import Way
 from tests.simulation.workload import RESOURCES, add_pods, edit, refusable
-from vcd.embedded.codec import encode
-from vcd.embedded.controllers.base import key_of
-from vcd.embedded.errors import StatusError, expired
+from vcd.embedded.controllers.controller_base import key_of
+from vcd.embedded.schema_codec import encode
+from vcd.embedded.status_errors import StatusError, expired
 
 if TYPE_CHECKING:
     from tests.simulation.line import Line

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.invariants.witness import Witness
 from tests.simulation.replica import Machine
 from tests.simulation.socket import End
-from vcd.daemon.replicas import wire
+from vcd.daemon.replicas import replica_protocol
 from vcd.daemon.service import SchedulerService
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
@@ -30,12 +30,12 @@ class Copies:
     def _said(self, end: End, data: bytes) -> None:
         if not end.dialled:
             return
-        said = wire.from_follower(data)
-        if isinstance(said, wire.Follow):
+        said = replica_protocol.from_follower(data)
+        if isinstance(said, replica_protocol.Follow):
             self._same[end] = said.after or 0
             if end.machine.version != end.other.machine.version:
                 self._sim.violated("of one version", f"{end.machine.name} follows {end.other.machine.name}")
-        elif isinstance(said, wire.Have) and said.sequence > self._same.get(end, 0):
+        elif isinstance(said, replica_protocol.Have) and said.sequence > self._same.get(end, 0):
             self._compare(end.machine, end.other.machine, self._same.get(end, 0), said.sequence)
             self._same[end] = said.sequence
 

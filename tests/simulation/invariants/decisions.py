@@ -21,11 +21,11 @@ from tests.simulation.raising import is_of_plugin
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
 from vcd.model import events as ev
-from vcd.model.codec import as_plain
 from vcd.model.objects import Pod, PodDisruptionBudget, ResourceQuota
+from vcd.model.projection_codec import as_plain
 from vcd.model.selectors import LabelSelector, SelectorError
 from vcd.scheduling.framework.policy import PluginOption, Policy
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.records import GroupRecord
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import msgspec
 
 from tests.simulation.replica import Machine
 from vcd.eventlog import LogReader
-from vcd.eventlog.reader import SessionInfo
+from vcd.eventlog.log_reader import SessionInfo
 from vcd.model import events as ev
 from vcd.scheduling.decide import decide
 from vcd.scheduling.session.outside import Recorded
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.history import History
 

@@ -16,10 +16,10 @@ from vcd.daemon.service import SchedulerService
 from vcd.model import events as ev
 from vcd.model.reasons import Reason
 from vcd.model.status import TaskStatus
-from vcd.model.words import rfc3339
-from vcd.scheduling.framework.reasons import cause_of, keeps_back
+from vcd.model.wording import rfc3339
+from vcd.scheduling.framework.declared_reasons import cause_of, keeps_back
 from vcd.scheduling.session.session import Session
-from vcd.text.reasons import full_reason_text, reason_for_namespace
+from vcd.text.reason_sentences import full_reason_text, reason_for_namespace
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation

@@ -18,9 +18,9 @@ from tests.simulation.invariants.places import Places
 from tests.simulation.invariants.quotas import Quotas
 from tests.simulation.invariants.truth import group_of
 from tests.simulation.invariants.witness import Call, Witness
-from vcd.embedded.resources import PDBS
-from vcd.model.codec import BadObject, from_manifest
+from vcd.embedded.resource_types import PDBS
 from vcd.model.objects import Object, Pod, PodDisruptionBudget
+from vcd.model.projection_codec import BadObject, from_manifest
 from vcd.state.records import GroupRecord, NodeRecord, QueueRecord
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from tests.e2e.cluster import LEASES
 from tests.simulation.invariants.witness import Call, Witness
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
-from vcd.embedded.errors import StatusError
+from vcd.embedded.status_errors import StatusError
 from vcd.model import events as ev
 from vcd.model.kinds import Kind
 from vcd.scheduling.framework.registry import kinds_read

@@ -9,7 +9,7 @@ from tests.simulation.invariants.decisions import operations_of
 from tests.simulation.invariants.witness import Operation
 from vcd.eventlog import LogError, LogReader
 from vcd.model import events as ev
-from vcd.timetravel.logfile import verify
+from vcd.timetravel.log_operations import verify
 from vcd.timetravel.replay import replay
 
 

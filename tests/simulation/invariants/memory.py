@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.invariants.truth import group_of
-from vcd.daemon.cycle.loop import Cycle
+from vcd.daemon.cycle.session_loop import Cycle
 from vcd.daemon.leadership.interlock import Interlock
 from vcd.daemon.reporting.verdicts import Verdicts
 from vcd.daemon.service import SchedulerService
@@ -24,10 +24,10 @@ from vcd.scheduling.framework.registry import kinds
 from vcd.scheduling.search.candidates import Candidates
 from vcd.scheduling.search.candidates import Memory as Tables
 from vcd.scheduling.session.session import Session
-from vcd.state.cluster import ClusterState
-from vcd.state.facts import NodeFacts
+from vcd.state.cluster_state import ClusterState
 from vcd.state.immunity import Evicted, Immunity
 from vcd.state.interning import Changes, Computed
+from vcd.state.node_facts import NodeFacts
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 
 if TYPE_CHECKING:

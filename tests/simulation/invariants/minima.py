@@ -19,8 +19,8 @@ from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
 from vcd.model import events as ev
 from vcd.model.controllers import GROUP_NAME
-from vcd.model.requests import is_best_effort, pod_requests
-from vcd.state.cluster import ClusterState
+from vcd.model.resource_requests import is_best_effort, pod_requests
+from vcd.state.cluster_state import ClusterState
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation

@@ -11,7 +11,7 @@ from tests.simulation.invariants.decisions import operations_of
 from tests.simulation.invariants.witness import Call, Operation, Witness
 from tests.simulation.replica import Machine
 from tests.simulation.socket import End
-from vcd.daemon.replicas import wire
+from vcd.daemon.replicas import replica_protocol
 from vcd.daemon.service import SchedulerService
 from vcd.eventlog import LogError, LogReader
 from vcd.model import events as ev
@@ -76,21 +76,21 @@ class Patience:
     def _said(self, end: End, data: bytes) -> None:
         if end.dialled:
             return
-        said = wire.from_leader(data)
-        if isinstance(said, wire.LogEnd):
+        said = replica_protocol.from_leader(data)
+        if isinstance(said, replica_protocol.LogEnd):
             self._copies[end].told = said.sequence
-        elif isinstance(said, wire.Welcome):
+        elif isinstance(said, replica_protocol.Welcome):
             self._late.pop(end.machine.name, None)
             self._welcomed[end.machine.name] += 1
 
     def _heard(self, end: End, data: bytes) -> None:
         if end.dialled:
             return
-        said, now = wire.from_follower(data), self._sim.loop.time()
+        said, now = replica_protocol.from_follower(data), self._sim.loop.time()
         copy = self._copies[end]
-        if isinstance(said, wire.Hello):
+        if isinstance(said, replica_protocol.Hello):
             copy.is_replica = bool(said.address)
-        if isinstance(said, wire.Have):
+        if isinstance(said, replica_protocol.Have):
             copy.look(now)
             copy.has = max(copy.has, said.sequence)
             copy.keeps_up |= copy.is_replica and 0 <= copy.told <= copy.has

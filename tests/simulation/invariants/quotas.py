@@ -10,7 +10,7 @@ from typing import Any
 from tests.laws.accounts import ALWAYS, Accounts, asked_by
 from tests.simulation.swarm.cluster import GPU, GROUP_LABEL
 from vcd.model.objects import Pod
-from vcd.model.requests import resource_values
+from vcd.model.resource_requests import resource_values
 from vcd.scheduling.framework.policy import PluginOption
 
 CARDS, LIMITS = "volcano.sh/card.quota", "volcano.sh/nodegroup-resource-limits"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from vcd.model import events as ev
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.records import GroupRecord, Shape
 
 Listed = Mapping[tuple[str, str], bytes]

@@ -11,7 +11,7 @@ from tests.e2e.cluster import QUEUES
 from tests.laws.accounts import Accounts
 from tests.simulation.replica import Machine
 from vcd.model import events as ev
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation

@@ -21,12 +21,12 @@ from tests.simulation.machine import EPOCH
 from tests.simulation.raising import without_it
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
-from vcd.embedded.clock import parse_timestamp
-from vcd.embedded.errors import StatusError
+from vcd.embedded.cluster_clock import parse_timestamp
+from vcd.embedded.status_errors import StatusError
 from vcd.kube.clock import SteadyClock
-from vcd.model.codec import BadObject, encode_payload, from_manifest, payload_digest
 from vcd.model.kinds import Kind
-from vcd.scheduling.framework.reasons import declared
+from vcd.model.projection_codec import BadObject, encode_payload, from_manifest, payload_digest
+from vcd.scheduling.framework.declared_reasons import declared
 from vcd.state.interning import Interner
 
 if TYPE_CHECKING:

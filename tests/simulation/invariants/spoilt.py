@@ -14,7 +14,7 @@ from tests.simulation.invariants.logfiles import problem_of
 from tests.simulation.replica import Machine, Replica
 from vcd.eventlog import LogError, LogReader
 from vcd.eventlog.log_file import prepare
-from vcd.eventlog.reader import Checkpoint
+from vcd.eventlog.log_reader import Checkpoint
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation

@@ -9,7 +9,7 @@ from tests.simulation.invariants.copies import contents, head
 from tests.simulation.invariants.witness import Witness
 from tests.simulation.replica import Machine
 from tests.simulation.socket import End
-from vcd.daemon.replicas import wire
+from vcd.daemon.replicas import replica_protocol
 from vcd.daemon.service import SchedulerService
 from vcd.model import events as ev
 
@@ -44,13 +44,13 @@ class Takeovers:
         self._tried[machine.name][url] = self._sim.loop.time()
 
     def _said(self, end: End, data: bytes) -> None:
-        said = wire.from_follower(data) if end.dialled else None
-        if isinstance(said, wire.Hello) and not said.address:
+        said = replica_protocol.from_follower(data) if end.dialled else None
+        if isinstance(said, replica_protocol.Hello) and not said.address:
             self._asked[end] = head(end.other.machine)
 
     def _read(self, end: End, data: bytes) -> None:
-        said = wire.from_leader(data) if end.dialled and end not in self._asked else None
-        if isinstance(said, wire.LogEnd):
+        said = replica_protocol.from_leader(data) if end.dialled and end not in self._asked else None
+        if isinstance(said, replica_protocol.LogEnd):
             self._leader[end.machine.name] = end.other.machine.name, end.url
             peers = {each.name: each.address.partition("#")[0] for each in said.peers}
             self._knows[end.machine.name] = {k: v for k, v in peers.items() if k != end.machine.name}

@@ -11,14 +11,14 @@ from tests.simulation.invariants.holds import with_remarks
 from tests.simulation.invariants.witness import Witness
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
-from vcd.embedded.controllers.pods import condition_of
-from vcd.kube.recorder import COMBINED, MESSAGE_LIMIT
+from vcd.embedded.controllers.pod_properties import condition_of
+from vcd.kube.event_recorder import COMBINED, MESSAGE_LIMIT
 from vcd.model import events as ev
 from vcd.model.controllers import GROUP_NAME
-from vcd.scheduling.framework.reasons import cause_of
+from vcd.scheduling.framework.declared_reasons import cause_of
 from vcd.text.causes import for_namespace, said, shortened
-from vcd.text.conditions import OWN, sentence_of
-from vcd.text.reasons import reason_for_namespace
+from vcd.text.condition_texts import OWN, sentence_of
+from vcd.text.reason_sentences import reason_for_namespace
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation

@@ -23,7 +23,7 @@ from vcd.daemon.service import SchedulerService
 from vcd.model import events as ev
 from vcd.model.objects import HyperNode, HyperNodeMember, NetworkTopology, Pod, PodGroup, SubGroupPolicy
 from vcd.model.selectors import LabelSelector
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation

@@ -7,8 +7,8 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from tests.simulation.mutants import replaces
-from vcd.daemon.leadership.terms import Terms
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.leadership.leadership_terms import Terms
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.reporting.late_pods import LatePods
 from vcd.daemon.reporting.reason_texts import GroupTexts, ReasonTexts
@@ -16,7 +16,7 @@ from vcd.daemon.service import SchedulerService
 from vcd.daemon.watching.watches import Watches
 from vcd.model import events as ev
 from vcd.scheduling.framework.registry import kinds_read
-from vcd.scheduling.verify import Reference, stale_statements
+from vcd.scheduling.statement_verification import Reference, stale_statements
 from vcd.state.snapshot import Snapshot
 
 # --- sessions -------------------------------------------------------------------------------------------------------

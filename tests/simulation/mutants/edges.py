@@ -7,7 +7,7 @@ from vcd.kube.lease import ADDRESS, LeaderElector, _annotations, _Lease, _Spec
 from vcd.kube.watcher import Watcher
 from vcd.scheduling.search.equivalence import ApplyingParts, EquivalenceKey, EquivalenceKeys
 from vcd.scheduling.session.views import Task
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 
 _compare = Watcher._compare
 
@@ -63,7 +63,7 @@ def table_of_other_labels(
 
 @replaces(
     ClusterState.offered,
-    found_by="tests/state/test_cluster.py::test_resources_have_columns_if_nodes_offer_or_queues_limit_them",
+    found_by="tests/state/test_cluster_state.py::test_resources_have_columns_if_nodes_offer_or_queues_limit_them",
 )
 def names_of_queues_forgotten(self: ClusterState) -> frozenset[str]:
     """A resource that only queues limit has no column, and their limits on it do not count."""

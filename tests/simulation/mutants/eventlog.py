@@ -10,11 +10,11 @@ from pathlib import Path
 from tests.simulation.mutants import replaces
 from vcd.eventlog import retention
 from vcd.eventlog.chain import Mark
-from vcd.eventlog.connection import BEGIN, COMMIT, LogConnection, open_connection
-from vcd.eventlog.errors import DamagedLog
-from vcd.eventlog.log import EventLog, Waiter, Work, _CopiedEvents
+from vcd.eventlog.log_connection import BEGIN, COMMIT, LogConnection, open_connection
+from vcd.eventlog.log_errors import DamagedLog
 from vcd.eventlog.log_file import check_noted_damage, translate_errors
-from vcd.eventlog.reader import LogReader
+from vcd.eventlog.log_reader import LogReader
+from vcd.eventlog.log_writer import EventLog, Waiter, Work, _CopiedEvents
 from vcd.eventlog.rows import Logged, Row
 from vcd.eventlog.verified_reads import read_verified
 from vcd.model.events import Event

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from tests.simulation.mutants import replaces
+from vcd.kube.api_errors import ApiError, KubeError, LeadershipLost
 from vcd.kube.client import Body, KubeClient, pause_after
 from vcd.kube.clock import Backoff, SystemClock
 from vcd.kube.committer import Committer, Outcome, _Bind, _Call
-from vcd.kube.connection import Credentials
-from vcd.kube.errors import ApiError, KubeError, LeadershipLost
+from vcd.kube.kube_connection import Credentials
 from vcd.kube.lease import LeaderElector, _Lease, _Spec
 from vcd.kube.status_writer import StatusWriter
 from vcd.kube.watcher import Watcher

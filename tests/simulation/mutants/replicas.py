@@ -10,17 +10,17 @@ from pathlib import Path
 import msgspec
 
 from tests.simulation.mutants import replaces
-from vcd.daemon.leadership.terms import Terms
-from vcd.daemon.replicas import log_follower, log_server, wire
+from vcd.daemon.leadership.leadership_terms import Terms
+from vcd.daemon.replicas import log_follower, log_server, replica_protocol
 from vcd.daemon.replicas.follower_registry import Followers
 from vcd.daemon.replicas.log_follower import LogFollower
-from vcd.daemon.replicas.network import Socket
 from vcd.daemon.replicas.replica import TermEnded
+from vcd.daemon.replicas.replica_network import Socket
 from vcd.daemon.replicas.takeover import Connect, take_over
+from vcd.eventlog.log_verification import Fold
 from vcd.eventlog.replication import EventsPiece, LogSource, Piece, Position, write_piece
 from vcd.eventlog.rows import to_logged
 from vcd.eventlog.transfer import Written, export
-from vcd.eventlog.verify import Fold
 
 # --- who has a session ----------------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ async def waits_for_ever(self: Followers, sequence: int) -> bool:
 async def acknowledged_before_durable(self: LogFollower, socket: Socket, piece: Piece) -> None:
     """A follower confirms events that are not on its disk yet: a power loss can lose sessions that were carried out."""
     if isinstance(piece, EventsPiece):
-        await socket.send_bytes(wire.packed(wire.Have(piece.rows[-1][0][0])))
+        await socket.send_bytes(replica_protocol.packed(replica_protocol.Have(piece.rows[-1][0][0])))
     await _write(self, socket, piece)
 
 
@@ -60,7 +60,7 @@ async def folded_before_durable(self: LogFollower, socket: Socket, piece: Piece)
     folding = asyncio.ensure_future(self._fold([to_logged(content) for content, _ in piece.rows]))  # noqa: RUF006
     await asyncio.sleep(0)
     await write_piece(self._log, piece)
-    await socket.send_bytes(wire.packed(wire.Have(self._log.head)))
+    await socket.send_bytes(replica_protocol.packed(replica_protocol.Have(self._log.head)))
     await folding
 
 
@@ -70,7 +70,9 @@ _follow = Terms._follow
 
 
 @replaces(take_over, found_by="what others have is taken over")
-async def nothing_taken_over(peers: Sequence[wire.Peer], connect: Connect, follower: Callable[[], LogFollower]) -> None:
+async def nothing_taken_over(
+    peers: Sequence[replica_protocol.Peer], connect: Connect, follower: Callable[[], LogFollower]
+) -> None:
     """A new leader decides without events of another replica: sessions that were carried out are in no log."""
 
 
@@ -109,10 +111,14 @@ def parted_not_kept(
 
 
 @replaces(log_server._heard, found_by="of one version")
-async def another_version_followed(socket: Socket) -> wire.ToLeader:
+async def another_version_followed(socket: Socket) -> replica_protocol.ToLeader:
     """A replica of a version with another protocol may follow, and its log holds what it misunderstands."""
     said = await _heard(socket)
-    return msgspec.structs.replace(said, version=wire.VERSION) if isinstance(said, wire.Hello) else said
+    return (
+        msgspec.structs.replace(said, version=replica_protocol.VERSION)
+        if isinstance(said, replica_protocol.Hello)
+        else said
+    )
 
 
 @replaces(LogSource.__exit__, found_by="files are closed")

@@ -11,18 +11,18 @@ from vcd.scheduling.actions.preempt import PreemptAction
 from vcd.scheduling.eviction.budgets import Disruptions
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.victims import victim_rule
-from vcd.scheduling.plugins.capacity_card.account import CardAccount
-from vcd.scheduling.plugins.capacity_card.requests import CardDemand
+from vcd.scheduling.partial_gangs import release
+from vcd.scheduling.plugins.capacity_card.card_account import CardAccount
+from vcd.scheduling.plugins.capacity_card.card_requests import CardDemand
 from vcd.scheduling.plugins.conformance import SYSTEM_CLASSES, SYSTEM_NAMESPACE, ConformancePlugin
-from vcd.scheduling.plugins.deviceshare.cards import Request
 from vcd.scheduling.plugins.deviceshare.gpushare import indexed_requests
+from vcd.scheduling.plugins.deviceshare.shared_cards import Request
 from vcd.scheduling.plugins.gang import GangPlugin
 from vcd.scheduling.plugins.resourcequota import ResourceQuotaPlugin
 from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
 from vcd.scheduling.session.nodes import Ints, Nodes
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.scheduling.stranded import release
 
 # --- gangs ----------------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from tests.simulation.mutants import replaces
 from vcd.model.objects import Condition, Pod
 from vcd.model.status import condition_of
 from vcd.state.checkpoint import StateCopy
-from vcd.state.cluster import ClusterState
-from vcd.state.completion import Completion
+from vcd.state.cluster_state import ClusterState
+from vcd.state.gang_completion import Completion
 from vcd.state.interning import Interner, Pages, Rows
 from vcd.state.records import GroupRecord, task_status
 

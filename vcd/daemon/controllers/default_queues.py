@@ -13,10 +13,10 @@ from typing import NoReturn
 import msgspec
 import structlog
 
-from vcd.daemon.controllers.retry import Retry
+from vcd.daemon.controllers.write_retry import Retry
+from vcd.kube.api_errors import ApiError, KubeError, LeadershipLost
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.errors import ApiError, KubeError, LeadershipLost
 from vcd.kube.write_limiter import Urgency
 from vcd.model.events import Event, KindListed
 from vcd.model.kinds import KINDS

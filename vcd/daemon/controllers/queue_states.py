@@ -14,17 +14,17 @@ from typing import Any, NoReturn, cast
 import msgspec
 import structlog
 
-from vcd.daemon.controllers.retry import Retry
+from vcd.daemon.controllers.write_retry import Retry
+from vcd.kube.api_errors import ApiError, BadResponse, KubeError, LeadershipLost, ObsoleteWrite, decode
 from vcd.kube.client import MERGE_PATCH, KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.errors import ApiError, BadResponse, KubeError, LeadershipLost, ObsoleteWrite, decode
 from vcd.kube.write_limiter import Urgency
 from vcd.model import events as ev
-from vcd.model.codec import BadObject, decode_json
 from vcd.model.controllers import CLOSE, CLOSED_BY_PARENT, OPEN, action_of_parent, counts_by_phase, state_after
 from vcd.model.kinds import KINDS
 from vcd.model.objects import ROOT_QUEUE, Queue
-from vcd.state.cluster import ClusterState
+from vcd.model.projection_codec import BadObject, decode_json
+from vcd.state.cluster_state import ClusterState
 
 log = structlog.get_logger(__name__)
 

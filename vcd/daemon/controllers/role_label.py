@@ -12,10 +12,10 @@ from typing import NoReturn
 import msgspec
 import structlog
 
-from vcd.daemon.controllers.retry import Retry
+from vcd.daemon.controllers.write_retry import Retry
+from vcd.kube.api_errors import KubeError
 from vcd.kube.client import MERGE_PATCH, KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.errors import KubeError
 from vcd.kube.write_limiter import Urgency
 from vcd.model.kinds import KINDS
 

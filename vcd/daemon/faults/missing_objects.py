@@ -13,12 +13,12 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
-from vcd.daemon.faults.monitor import Sighting
+from vcd.daemon.faults.fault_monitor import Sighting
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod
 from vcd.model.status import Phase, TaskStatus
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.snapshot import selected_nodes
 
 PATIENCE = 5.0

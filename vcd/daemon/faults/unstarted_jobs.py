@@ -14,11 +14,11 @@ from typing import NoReturn
 import msgspec
 import structlog
 
-from vcd.daemon.faults.monitor import Sighting
+from vcd.daemon.faults.fault_monitor import Sighting
+from vcd.kube.api_errors import ApiError, KubeError
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.errors import ApiError, KubeError
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 
 _log = structlog.get_logger(__name__)
 

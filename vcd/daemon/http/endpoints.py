@@ -1,7 +1,7 @@
 """The HTTP endpoints of the daemon: ``/metrics`` on one address, ``/healthz`` and ``/readyz`` on another.
 
-The web page (`vcd.view`) and the log for other replicas (`replicas.network`) have ports of their own. Before changing
-it: probes must be answered while the replica restarts, so they outlive a `SchedulerService`.
+The web page (`vcd.view`) and the log for other replicas (`replicas.replica_network`) have ports of their own. Before
+changing it: probes must be answered while the replica restarts, so they outlive a `SchedulerService`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import structlog
 from aiohttp import web
 
 from vcd.daemon.http.security import Security
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.options import Options, join_address, split_address
-from vcd.serving.addresses import AddressError
-from vcd.serving.connections import IDLE_SECONDS, listening
+from vcd.serving.connection_limits import IDLE_SECONDS, listening
+from vcd.serving.listen_addresses import AddressError
 
 _log = structlog.get_logger(__name__)
 

@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from aiohttp import web
 
 from vcd.daemon.options import Options
-from vcd.daemon.replicas.identity import AUDIENCE
-from vcd.daemon.replicas.wire import PATH
+from vcd.daemon.replicas.replica_identity import AUDIENCE
+from vcd.daemon.replicas.replica_protocol import PATH
 from vcd.kube.access_reviews import User, review_access, review_token
 from vcd.kube.client import KubeClient
-from vcd.kube.connection import ConfigurationError
-from vcd.serving.access import Access
-from vcd.serving.people import Person, Tokens
+from vcd.kube.kube_connection import ConfigurationError
+from vcd.serving.access_rights import Access
+from vcd.serving.authorization import Person, Tokens
 from vcd.serving.tls import Certificate, CertificateError
 
 LOG = Access("get", path=PATH)

@@ -19,13 +19,13 @@ from typing import NoReturn, cast
 
 import structlog
 
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.options import Options
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.model import events as ev
 from vcd.model.objects import Pod
-from vcd.model.words import SECOND, rfc3339
-from vcd.state.cluster import ClusterState
+from vcd.model.wording import SECOND, rfc3339
+from vcd.state.cluster_state import ClusterState
 
 _log = structlog.get_logger(__name__)
 

@@ -14,15 +14,15 @@ from typing import Final, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from vcd.diagnosis.case import rank
+from vcd.diagnosis.waiting_job import rank
 from vcd.model.events import Plan, Waiting, waits_by_group
 from vcd.model.reasons import Cause
 from vcd.model.status import TaskStatus
-from vcd.scheduling.framework.reasons import cause_of, keeps_back
+from vcd.scheduling.framework.declared_reasons import cause_of, keeps_back
 from vcd.scheduling.session.reason_templates import shown_reasons
 from vcd.scheduling.session.session import Session
 from vcd.state.interning import Computed
-from vcd.state.rearranged import NEW
+from vcd.state.row_rearrangement import NEW
 from vcd.state.sums import Ints
 
 NO_QUEUE = ""

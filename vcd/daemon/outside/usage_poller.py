@@ -20,19 +20,19 @@ import msgspec
 import structlog
 
 from vcd.daemon.outside.http_client import headers_for, open_session, read_within
+from vcd.kube.api_errors import ApiError, BadResponse, KubeError, decode
+from vcd.kube.asyncio_tasks import run_until_first
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.errors import ApiError, BadResponse, KubeError, decode
-from vcd.kube.tasks import run_until_first
 from vcd.model.events import Event
 from vcd.model.objects import Named
 from vcd.model.quantity import QuantityError, parse_milli, parse_units
-from vcd.model.requests import CPU, MEMORY
+from vcd.model.resource_requests import CPU, MEMORY
 from vcd.scheduling.framework.arguments import ArgumentValues, format_duration, read_arguments
 from vcd.scheduling.framework.policy import METRICS, names_source
 from vcd.scheduling.framework.usage_samples import FRESH, NodeUsage, Samples, answered
 from vcd.scheduling.session.outside import without_user_info
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.records import seconds_of
 
 _log = structlog.get_logger(__name__)

@@ -1,7 +1,7 @@
 """Ships the leader's log to an archive, and restores a missing log from it.
 
-Shipping and restoring run in a separate process (`vcd.eventlog.archive.worker`). Before changing it: scheduling never
-waits for the archive; a replica that cannot restore its log in time begins without history.
+Shipping and restoring run in a separate process (`vcd.eventlog.archive.archive_process`). Before changing it:
+scheduling never waits for the archive; a replica that cannot restore its log in time begins without history.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import Path
 
 import structlog
 
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.options import Options
+from vcd.eventlog.archive.archive_process import run_job
 from vcd.eventlog.archive.restoration import EmptyArchive, Restored, RestoreJob, remove_partial
 from vcd.eventlog.archive.shipping import ShipJob, ShipProgress
-from vcd.eventlog.archive.worker import run_job
-from vcd.eventlog.errors import LogError
-from vcd.eventlog.log import EventLog
+from vcd.eventlog.log_errors import LogError
+from vcd.eventlog.log_writer import EventLog
+from vcd.kube.asyncio_tasks import run_until_first
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock
-from vcd.kube.tasks import run_until_first
 
 _log = structlog.get_logger(__name__)
 

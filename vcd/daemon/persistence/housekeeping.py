@@ -15,11 +15,11 @@ from pathlib import Path
 
 import structlog
 
-from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.metrics_collector import Metrics
 from vcd.daemon.options import Options
 from vcd.daemon.persistence.archiver import Archiver
 from vcd.daemon.persistence.state_writer import StateWriter
-from vcd.eventlog.log import EventLog
+from vcd.eventlog.log_writer import EventLog
 from vcd.eventlog.retention import read_size
 from vcd.kube.clock import Clock, SteadyClock
 from vcd.model.events import ClockJumped

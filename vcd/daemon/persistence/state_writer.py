@@ -15,9 +15,9 @@ from typing import Any, cast
 import msgspec
 
 from vcd.daemon.concurrency.followup import in_slices
-from vcd.eventlog.errors import LogError
-from vcd.eventlog.log import EventLog
-from vcd.eventlog.reader import LogReader
+from vcd.eventlog.log_errors import LogError
+from vcd.eventlog.log_reader import LogReader
+from vcd.eventlog.log_writer import EventLog
 from vcd.eventlog.rows import Logged
 from vcd.eventlog.verified_reads import read_verified
 from vcd.model.events import (
@@ -32,7 +32,7 @@ from vcd.model.events import (
     SessionDecided,
 )
 from vcd.state.checkpoint import decoded, events_between, uncollected
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 
 _QUIET = (SessionDecided, KindListed, ClockJumped, PluginLate, InstallationFault)
 """Events that are no reason for another session by themselves."""

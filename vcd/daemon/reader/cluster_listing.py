@@ -16,8 +16,8 @@ import msgspec
 
 from vcd.daemon.reader.kubeconfig import ClusterError as ClusterError
 from vcd.daemon.reader.kubeconfig import greet, refused, way_of
+from vcd.kube.api_errors import ApiError, KubeError, decode
 from vcd.kube.client import KubeClient, with_query
-from vcd.kube.errors import ApiError, KubeError, decode
 from vcd.model.kinds import Kind
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.action import Action

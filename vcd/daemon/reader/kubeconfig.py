@@ -1,6 +1,6 @@
 """Connects a command to a cluster with the kubeconfig that kubectl would use, and explains failures.
 
-`vcd.kube.connection` parses kubeconfigs. This module chooses the file and words the errors for users.
+`vcd.kube.kube_connection` parses kubeconfigs. This module chooses the file and words the errors for users.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from vcd.kube.api_errors import ApiError, KubeError
 from vcd.kube.client import KubeClient
-from vcd.kube.connection import ConfigurationError, Connection, Context, connect, list_contexts
-from vcd.kube.errors import ApiError, KubeError
-from vcd.model.words import did_you_mean, some
+from vcd.kube.kube_connection import ConfigurationError, Connection, Context, connect, list_contexts
+from vcd.model.wording import did_you_mean, some
 
 
 class ClusterError(ValueError):

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from vcd.daemon.reader.kubeconfig import ClusterError
-from vcd.daemon.reader.leader import Finder, Lease, NoLeader
-from vcd.daemon.replicas import wire
-from vcd.daemon.replicas.network import Socket, connected
+from vcd.daemon.reader.leader_finder import Finder, Lease, NoLeader
+from vcd.daemon.replicas import replica_protocol
+from vcd.daemon.replicas.replica_network import Socket, connected
+from vcd.kube.api_errors import ApiError
 from vcd.kube.client import KubeClient
-from vcd.kube.errors import ApiError
 from vcd.kube.portforward import forward_port
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _refused(holder: str, error: aiohttp.WSServerHandshakeError) -> ClusterError
         return ClusterError(f"{holder} refuses the token; {why}")
     if error.status == 403:
         why = "bind its user to a ClusterRole with verb get on the nonResourceURL"
-        return ClusterError(f"{holder} refuses to serve its log to this token; {why} {wire.PATH}")
+        return ClusterError(f"{holder} refuses to serve its log to this token; {why} {replica_protocol.PATH}")
     return NoLeader(f"{holder} answers with {error.status} {error.message}")
 
 

@@ -17,20 +17,20 @@ import aiohttp
 import msgspec
 
 from vcd.daemon.options import parse_options
-from vcd.daemon.reader.cache import Busy, Cache, State, explained_errors
 from vcd.daemon.reader.kubeconfig import ClusterError, Way, greet
-from vcd.daemon.reader.leader import Finder, Lease, NoLeader
 from vcd.daemon.reader.leader_connection import reached
+from vcd.daemon.reader.leader_finder import Finder, Lease, NoLeader
+from vcd.daemon.reader.log_cache import Busy, Cache, State, explained_errors
 from vcd.daemon.replicas.log_follower import LeaderBehind, LogDiverged, LogFollower, LogReplaced
-from vcd.daemon.replicas.network import Socket
+from vcd.daemon.replicas.replica_network import Socket
 from vcd.eventlog import LogError, LogReader
-from vcd.eventlog.errors import DamagedLog
-from vcd.eventlog.log import EventLog
+from vcd.eventlog.log_errors import DamagedLog
+from vcd.eventlog.log_writer import EventLog
 from vcd.eventlog.rows import Logged
 from vcd.eventlog.writer_status import WriterStatus, write_status
+from vcd.kube.api_errors import KubeError
+from vcd.kube.asyncio_tasks import run_to_completion, run_until_first
 from vcd.kube.client import KubeClient
-from vcd.kube.errors import KubeError
-from vcd.kube.tasks import run_to_completion, run_until_first
 
 PATIENCE = 30.0
 """Seconds for finding and reaching a leader; a change of leaders takes no longer."""

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from vcd.kube.asyncio_tasks import run_until_first
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.tasks import run_until_first
 
 PATIENCE = 1.0
 """Seconds that a session waits for a follower. A follower that takes longer is ignored for a pause."""

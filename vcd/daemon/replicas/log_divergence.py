@@ -10,9 +10,9 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from vcd.diagnosis.folding import fold
+from vcd.diagnosis.log_fold import fold
 from vcd.eventlog import LogReader, export
-from vcd.eventlog.errors import DamagedLog
+from vcd.eventlog.log_errors import DamagedLog
 from vcd.eventlog.log_file import NOTE_SUFFIX
 from vcd.eventlog.rewind import rewind
 

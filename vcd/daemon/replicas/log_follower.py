@@ -16,13 +16,13 @@ from contextlib import ExitStack
 import structlog
 from aiohttp import ClientError, WSMsgType
 
-from vcd.daemon.replicas import wire
-from vcd.daemon.replicas.network import SILENCE, Socket
-from vcd.eventlog.errors import LogError
-from vcd.eventlog.log import EventLog
+from vcd.daemon.replicas import replica_protocol
+from vcd.daemon.replicas.replica_network import SILENCE, Socket
+from vcd.eventlog.log_errors import LogError
+from vcd.eventlog.log_writer import EventLog
 from vcd.eventlog.replication import CheckpointPiece, EventsPiece, LogSource, Piece, write_piece
 from vcd.eventlog.rows import Logged
-from vcd.kube.tasks import run_to_completion
+from vcd.kube.asyncio_tasks import run_to_completion
 
 _log = structlog.get_logger(__name__)
 
@@ -74,7 +74,7 @@ class LogFollower:
         """The last event of the leader's log, by its last message."""
         self.heard = 0
         """How many times the leader reported the end of its log."""
-        self.peers: list[wire.Peer] = []
+        self.peers: list[replica_protocol.Peer] = []
         """The leader's followers, by its last message."""
         self.began = False
         """Whether this replica and a leader ever agreed on the last common event."""
@@ -106,7 +106,7 @@ class LogFollower:
             async for message in socket:
                 if message.type is WSMsgType.ERROR:
                     return
-                await self._take(socket, wire.from_leader(message.data))
+                await self._take(socket, replica_protocol.from_leader(message.data))
         except (ClientError, ConnectionError, TimeoutError) as error:
             _log.info("no longer following", leader=self.leader, reason=repr(error))
         finally:
@@ -119,34 +119,38 @@ class LogFollower:
             known, sealed = await run_to_completion(
                 asyncio.to_thread(lambda: (own.positions(), own.seals_at(self._log.head)))
             )
-            await socket.send_bytes(wire.packed(wire.Hello(wire.VERSION, self._name, known, sealed, address)))
+            await socket.send_bytes(
+                replica_protocol.packed(
+                    replica_protocol.Hello(replica_protocol.VERSION, self._name, known, sealed, address)
+                )
+            )
             welcome = await _receive_welcome(socket)
             if welcome.name != leader:
                 raise LogError(f"{welcome.name} answers at the address of {leader}")
             self.leader, self.head = leader, 0 if welcome.head is None else welcome.head.sequence
             if not self._log.head:
-                follow = wire.Follow(None, [])
+                follow = replica_protocol.Follow(None, [])
             elif welcome.shared == self._log.head and set(sealed) <= set(welcome.sealed):
-                follow = wire.Follow(self._log.head, sealed)
+                follow = replica_protocol.Follow(self._log.head, sealed)
             elif welcome.head is None or await run_to_completion(asyncio.to_thread(own.has, welcome.head)):
                 raise LeaderBehind(f"{self.leader} has event {self.head}, and this replica {self._log.head}")
             elif welcome.shared is None:
                 raise LogDiverged(None, self.leader)
             else:
                 raise LogDiverged(await _last_in_common(socket, own, welcome.shared), self.leader)
-        await socket.send_bytes(wire.packed(follow))
+        await socket.send_bytes(replica_protocol.packed(follow))
         self.began = True
         _log.info("following", leader=self.leader, after=follow.after, head=self.head)
 
-    async def _take(self, socket: Socket, message: wire.ToFollower) -> None:
-        if isinstance(message, wire.LogEnd):
+    async def _take(self, socket: Socket, message: replica_protocol.ToFollower) -> None:
+        if isinstance(message, replica_protocol.LogEnd):
             self.head, self.heard = message.sequence, self.heard + 1
             self.peers = [peer for peer in message.peers if peer.name != self._name]
             if self._log.head >= message.sequence:
                 self.caught_up.set()
-            await socket.send_bytes(wire.packed(wire.Have(self._log.head)))
-        elif isinstance(message, wire.Welcome):
-            raise wire.BadMessage("the leader sent Welcome twice")
+            await socket.send_bytes(replica_protocol.packed(replica_protocol.Have(self._log.head)))
+        elif isinstance(message, replica_protocol.Welcome):
+            raise replica_protocol.BadMessage("the leader sent Welcome twice")
         else:
             # completed even if cancelled, so that each durable event is in the state, too
             await run_to_completion(self._write(socket, message))
@@ -159,7 +163,9 @@ class LogFollower:
             self._kept(piece.sequence)
         if logged:
             try:
-                await socket.send_bytes(wire.packed(wire.Have(self._log.head)))  # the leader's calls wait for this
+                await socket.send_bytes(
+                    replica_protocol.packed(replica_protocol.Have(self._log.head))
+                )  # the leader's calls wait for this
             finally:
                 await self._fold(logged)  # each durable event is in the state, even if the acknowledgement fails
 
@@ -171,28 +177,28 @@ async def _last_in_common(socket: Socket, own: LogSource, shared: int) -> int:
     ``LogFollower.follow`` does.
     """
     sealed = await run_to_completion(asyncio.to_thread(own.seals_at, shared))
-    await socket.send_bytes(wire.packed(wire.Follow(shared, sealed)))
+    await socket.send_bytes(replica_protocol.packed(replica_protocol.Follow(shared, sealed)))
     last = shared
     async for message in socket:
         if message.type is WSMsgType.ERROR:
             break
-        said = wire.from_leader(message.data)
+        said = replica_protocol.from_leader(message.data)
         if isinstance(said, EventsPiece):
             theirs = {content[0]: link for content, link in said.rows}
             same = await run_to_completion(asyncio.to_thread(own.matching_prefix, theirs))
             last = max(same, default=last)
             if len(same) < len(theirs):
                 return last
-        elif isinstance(said, wire.LogEnd) and last >= said.sequence:
+        elif isinstance(said, replica_protocol.LogEnd) and last >= said.sequence:
             return last
     raise ConnectionError("the connection ended before the last common event was found")
 
 
-async def _receive_welcome(socket: Socket) -> wire.Welcome:
+async def _receive_welcome(socket: Socket) -> replica_protocol.Welcome:
     answer = await socket.receive(SILENCE)
     if answer.type in (WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.CLOSING):
         raise LogError(f"the leader does not serve its log: {answer.extra or 'it closed the connection'}")
-    welcome = wire.from_leader(answer.data)
-    if not isinstance(welcome, wire.Welcome):
-        raise wire.BadMessage("the leader must answer Hello with Welcome")
+    welcome = replica_protocol.from_leader(answer.data)
+    if not isinstance(welcome, replica_protocol.Welcome):
+        raise replica_protocol.BadMessage("the leader must answer Hello with Welcome")
     return welcome

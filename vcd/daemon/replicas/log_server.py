@@ -16,14 +16,14 @@ from itertools import islice
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from vcd.daemon.replicas import network, wire
+from vcd.daemon.replicas import replica_network, replica_protocol
 from vcd.daemon.replicas.follower_registry import Follower, Followers
-from vcd.daemon.replicas.network import SILENCE, Socket
-from vcd.eventlog.errors import LogError
-from vcd.eventlog.log import EventLog
+from vcd.daemon.replicas.replica_network import SILENCE, Socket
+from vcd.eventlog.log_errors import LogError
+from vcd.eventlog.log_writer import EventLog
 from vcd.eventlog.replication import DamagedHistory, LogSource, Piece
+from vcd.kube.asyncio_tasks import run_to_completion, run_until_first
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.tasks import run_to_completion, run_until_first
 
 _log = structlog.get_logger(__name__)
 
@@ -51,7 +51,7 @@ class LogServer:
 
         The address of a follower that is not a replica is ignored, so that no session waits for it.
         """
-        socket = await network.accepted(request)
+        socket = await replica_network.accepted(request)
         try:
             with ExitStack() as stack:
                 source = await run_to_completion(asyncio.to_thread(lambda: stack.enter_context(self._source())))
@@ -73,21 +73,23 @@ class LogServer:
     def _source(self) -> LogSource:
         return LogSource(self._log.path, self._followers.damaged)
 
-    async def _receive_greeting(self, socket: Socket, source: LogSource) -> tuple[wire.Hello, Iterator[Piece]]:
+    async def _receive_greeting(
+        self, socket: Socket, source: LogSource
+    ) -> tuple[replica_protocol.Hello, Iterator[Piece]]:
         """Return the follower's first message, and the pieces to send before new ones."""
         hello = await _heard(socket)
-        if not isinstance(hello, wire.Hello) or hello.version != wire.VERSION:
-            raise wire.BadMessage(f"a follower must begin with Hello of version {wire.VERSION}")
+        if not isinstance(hello, replica_protocol.Hello) or hello.version != replica_protocol.VERSION:
+            raise replica_protocol.BadMessage(f"a follower must begin with Hello of version {replica_protocol.VERSION}")
         shared = await run_to_completion(asyncio.to_thread(source.last_shared, hello.positions))
         sealed = [] if shared is None else await run_to_completion(asyncio.to_thread(source.seals_at, shared))
         head = await run_to_completion(asyncio.to_thread(source.head))
-        welcome = wire.Welcome(wire.VERSION, self._name, shared, sealed, head)
-        await socket.send_bytes(wire.packed(welcome))
+        welcome = replica_protocol.Welcome(replica_protocol.VERSION, self._name, shared, sealed, head)
+        await socket.send_bytes(replica_protocol.packed(welcome))
         follow = await _heard(socket)
-        if not isinstance(follow, wire.Follow):
-            raise wire.BadMessage("a follower must send Follow after Hello")
+        if not isinstance(follow, replica_protocol.Follow):
+            raise replica_protocol.BadMessage("a follower must send Follow after Hello")
         if follow.after not in (None, shared):
-            raise wire.BadMessage(f"a follower must continue after event {shared}, or from the beginning")
+            raise replica_protocol.BadMessage(f"a follower must continue after event {shared}, or from the beginning")
         if follow.after is None:
             return hello, source.pieces_from_start()
         source.continue_after(follow.after, follow.sealed)
@@ -99,12 +101,12 @@ class LogServer:
             for some in (pieces, source.new_pieces()):
                 while found := await run_to_completion(asyncio.to_thread(_next, some)):
                     for piece in found:
-                        packed = wire.packed(piece)
+                        packed = replica_protocol.packed(piece)
                         await socket.send_bytes(packed)
                         self._followers.sent += len(packed)
             follower.reported = head
-            peers = [wire.Peer(one.name, one.address) for one in self._followers.replicas()]
-            await socket.send_bytes(wire.packed(wire.LogEnd(head, peers)))
+            peers = [replica_protocol.Peer(one.name, one.address) for one in self._followers.replicas()]
+            await socket.send_bytes(replica_protocol.packed(replica_protocol.LogEnd(head, peers)))
             if self._log.failure is not None:
                 raise LogError(str(self._log.failure))
             dismissed = self._followers.dismissed
@@ -120,9 +122,9 @@ class LogServer:
         async for message in socket:
             if message.type is WSMsgType.ERROR:
                 return
-            have = wire.from_follower(message.data)
-            if not isinstance(have, wire.Have):
-                raise wire.BadMessage("a follower may send Have alone")
+            have = replica_protocol.from_follower(message.data)
+            if not isinstance(have, replica_protocol.Have):
+                raise replica_protocol.BadMessage("a follower may send Have alone")
             self._followers.has(follower, min(have.sequence, self._log.head))
 
 
@@ -137,9 +139,9 @@ def _next(pieces: Iterator[Piece]) -> list[Piece]:
     return found
 
 
-async def _heard(socket: Socket) -> wire.ToLeader:
+async def _heard(socket: Socket) -> replica_protocol.ToLeader:
     """Return the next message. Raises ConnectionError if the follower disconnected, TimeoutError, and BadMessage."""
     message = await socket.receive(SILENCE)
     if message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR):
         raise ConnectionResetError("it closed the connection")
-    return wire.from_follower(message.data)
+    return replica_protocol.from_follower(message.data)

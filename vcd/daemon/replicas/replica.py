@@ -19,17 +19,17 @@ import structlog
 from aiohttp import web
 
 from vcd.daemon.persistence.state_writer import StateWriter
-from vcd.daemon.replicas import network, wire
+from vcd.daemon.replicas import replica_network, replica_protocol
 from vcd.daemon.replicas.follower_registry import Followers
-from vcd.daemon.replicas.identity import Address
 from vcd.daemon.replicas.log_follower import LogFollower, LogReplaced, OwnLogDamaged
 from vcd.daemon.replicas.log_server import LogServer
-from vcd.daemon.replicas.network import Socket
+from vcd.daemon.replicas.replica_identity import Address
+from vcd.daemon.replicas.replica_network import Socket
 from vcd.daemon.replicas.takeover import take_over
-from vcd.eventlog.errors import DamagedLog, LogError
+from vcd.eventlog.log_errors import DamagedLog, LogError
+from vcd.kube.asyncio_tasks import is_being_cancelled, run_until_first
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock
 from vcd.kube.lease import LeaderElector
-from vcd.kube.tasks import is_being_cancelled, run_until_first
 
 _log = structlog.get_logger(__name__)
 
@@ -86,7 +86,7 @@ class Replica:
         elector.can_lead = self._may_stand
         self.followers = Followers(clock)
         self.follower = self._create_follower()
-        self._led_by: dict[str, wire.Peer] = {}
+        self._led_by: dict[str, replica_protocol.Peer] = {}
         """The leader that was followed last, by name."""
         self.lacks = False
         """Whether this replica restarted with the incomplete log of another replica."""
@@ -108,9 +108,9 @@ class Replica:
         The Lease states the address, with ``advertised`` as the host, while this replica holds it. Raises OSError.
         """
         name = self._elector.identity
-        async with network.listening(name, host, port, advertised, self._serve, self._admitted) as address:
+        async with replica_network.listening(name, host, port, advertised, self._serve, self._admitted) as address:
             self._elector.address = str(address)
-            _log.info("listening", address=address.url, pages=[wire.PATH])
+            _log.info("listening", address=address.url, pages=[replica_protocol.PATH])
             yield
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
@@ -218,7 +218,7 @@ class Replica:
 
     async def _follow(self, holder: str, address: str) -> None:
         """Follow one leader until the connection ends, or another replica holds the Lease."""
-        self._led_by = {holder: wire.Peer(holder, address)}
+        self._led_by = {holder: replica_protocol.Peer(holder, address)}
         await run_until_first(self._connected(holder, address), self._replaced(holder))
 
     async def _connected(self, holder: str, address: str) -> None:
@@ -234,7 +234,9 @@ class Replica:
     async def _connection(self, name: str, address: str) -> AsyncIterator[Socket]:
         async with contextlib.AsyncExitStack() as stack:
             try:
-                socket = await stack.enter_async_context(network.reached(Address.read(address), self._headers()))
+                socket = await stack.enter_async_context(
+                    replica_network.reached(Address.read(address), self._headers())
+                )
             except (
                 ValueError
             ) as error:  # from the address in the Lease or the token file; errors of the fold must not be caught here

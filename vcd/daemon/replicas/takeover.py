@@ -13,11 +13,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 import aiohttp
 import structlog
 
-from vcd.daemon.replicas import wire
+from vcd.daemon.replicas import replica_protocol
 from vcd.daemon.replicas.log_follower import LeaderBehind, LogDiverged, LogFollower
-from vcd.daemon.replicas.network import Socket
-from vcd.eventlog.errors import LogError
-from vcd.kube.tasks import run_until_first
+from vcd.daemon.replicas.replica_network import Socket
+from vcd.eventlog.log_errors import LogError
+from vcd.kube.asyncio_tasks import run_until_first
 
 _log = structlog.get_logger(__name__)
 
@@ -30,7 +30,9 @@ Connect = Callable[[str, str], AbstractAsyncContextManager[Socket]]
 """Connect to a replica by name and address. Raises LogError and what aiohttp raises."""
 
 
-async def take_over(peers: Sequence[wire.Peer], connect: Connect, follower: Callable[[], LogFollower]) -> None:
+async def take_over(
+    peers: Sequence[replica_protocol.Peer], connect: Connect, follower: Callable[[], LogFollower]
+) -> None:
     """Follow each replica until this log has all that it has; ``follower`` creates a new follower.
 
     A replica that cannot be reached, or whose log diverged, is logged and skipped. Raises what ``LogFollower.follow``
@@ -43,7 +45,7 @@ async def take_over(peers: Sequence[wire.Peer], connect: Connect, follower: Call
                 await _copy_from(peer, socket, follower())
 
 
-async def _connect_to(stack: AsyncExitStack, connect: Connect, peer: wire.Peer) -> Socket | None:
+async def _connect_to(stack: AsyncExitStack, connect: Connect, peer: replica_protocol.Peer) -> Socket | None:
     try:
         async with asyncio.timeout(REACHED):
             return await stack.enter_async_context(connect(peer.name, peer.address))
@@ -52,7 +54,7 @@ async def _connect_to(stack: AsyncExitStack, connect: Connect, peer: wire.Peer) 
         return None
 
 
-async def _copy_from(peer: wire.Peer, socket: Socket, follower: LogFollower) -> None:
+async def _copy_from(peer: replica_protocol.Peer, socket: Socket, follower: LogFollower) -> None:
     before = follower.has
     try:
         async with asyncio.timeout(TAKEN):

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from vcd.model.events import Waiting
 from vcd.model.reasons import Cause
-from vcd.model.requests import CPU, MEMORY
+from vcd.model.resource_requests import CPU, MEMORY
 from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.declared_reasons import declared, keeps_back
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.quotas import CAPABILITY, DESERVED, QueueLimit
-from vcd.scheduling.framework.reasons import declared, keeps_back
 from vcd.state.records import QueueRecord
 
 UNSCHEDULABLE = "Unschedulable"

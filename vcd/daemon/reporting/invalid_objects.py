@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import structlog
 
-from vcd.kube.recorder import EventRecorder
+from vcd.kube.event_recorder import EventRecorder
 from vcd.kube.status_writer import StatusWriter
 from vcd.model import events as ev
-from vcd.model.codec import decode_payload
 from vcd.model.objects import Condition
-from vcd.state.cluster import ClusterState
+from vcd.model.projection_codec import decode_payload
+from vcd.state.cluster_state import ClusterState
 
 _log = structlog.get_logger(__name__)
 

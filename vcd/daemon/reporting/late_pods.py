@@ -12,7 +12,7 @@ from vcd.daemon.reporting.autoscaler_hint import POD_GROUP_MISSING
 from vcd.model import events as ev
 from vcd.model.objects import Pod
 from vcd.model.status import TaskStatus, condition_of
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 
 _GATED = "SchedulingGated"
 

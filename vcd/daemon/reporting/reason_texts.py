@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from vcd.kube.lru import LruCache
 from vcd.model.events import Waiting
-from vcd.scheduling.framework.reasons import cause_of
+from vcd.scheduling.framework.declared_reasons import cause_of
 from vcd.scheduling.holdnotes import remarks_on
-from vcd.text.reasons import reason_for_namespace
+from vcd.text.reason_sentences import reason_for_namespace
 
 _GROUPS = 1024
 """Groups whose texts are cached: those of the last sessions, whose pods may come later."""

@@ -16,29 +16,29 @@ import numpy as np
 import structlog
 
 from vcd.daemon.concurrency.followup import FollowUp
-from vcd.daemon.metrics.collector import Metrics, SessionSummary
-from vcd.daemon.metrics.series import LabelValues
+from vcd.daemon.metrics.metric_series import LabelValues
+from vcd.daemon.metrics.metrics_collector import Metrics, SessionSummary
 from vcd.daemon.options import Options
 from vcd.daemon.reporting.autoscaler_hint import POD_GROUP_MISSING, UNSCHEDULABLE, PodReasons
-from vcd.daemon.reporting.dedup import FaultDedup, ProblemDedup, uid_of
 from vcd.daemon.reporting.invalid_objects import InvalidObjects
 from vcd.daemon.reporting.late_pods import LatePods
 from vcd.daemon.reporting.reason_texts import ReasonTexts
+from vcd.daemon.reporting.report_dedup import FaultDedup, ProblemDedup, uid_of
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import Clock
-from vcd.kube.recorder import EventRecorder
+from vcd.kube.event_recorder import EventRecorder
 from vcd.kube.status_writer import StatusWriter
 from vcd.model import events as ev
-from vcd.model.codec import group_status
 from vcd.model.objects import Condition, Pod, PodGroupStatus
+from vcd.model.projection_codec import group_status
 from vcd.model.status import UNSCHEDULABLE as NOT_READY
 from vcd.model.status import TaskStatus, condition_of
 from vcd.scheduling.framework.guard import name_in
 from vcd.scheduling.framework.registry import kinds
 from vcd.scheduling.session.session import Session
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.records import GroupRecord
-from vcd.text.conditions import freed_on, sentence_of, stated, unschedulable
+from vcd.text.condition_texts import freed_on, sentence_of, stated, unschedulable
 
 _HAS_NO_NODE = (TaskStatus.PENDING, TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 """States of tasks without a bind. Tasks that are allocated within a waiting gang are reported like pending ones."""

@@ -20,23 +20,23 @@ import msgspec
 from vcd.daemon.concurrency.threads import in_thread
 from vcd.daemon.cycle.watchdog import Watchdog
 from vcd.daemon.reporting.wait_history import ReportedSession, WaitHistory
-from vcd.diagnosis.case import Served
-from vcd.diagnosis.diagnosis import by_itself, diagnosed
-from vcd.diagnosis.dominant import Dominant, dominant
-from vcd.diagnosis.waiting import GroupWait
+from vcd.diagnosis.dominant_cause import Dominant, dominant
+from vcd.diagnosis.group_wait import GroupWait
+from vcd.diagnosis.job_diagnosis import by_itself, diagnosed
+from vcd.diagnosis.waiting_job import Served
 from vcd.diagnosis.waittimeline import Kind, WaitSpan, WholeWait
+from vcd.kube.asyncio_tasks import run_until_first
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.tasks import run_until_first
 from vcd.model import events as ev
 from vcd.model.diagnosis import Diagnosis
-from vcd.model.words import SECOND
+from vcd.model.wording import SECOND
 from vcd.scheduling.framework.guard import Interrupted, at_fault
 from vcd.scheduling.holdnotes import remarks_on
 from vcd.scheduling.session.session import Session
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.text.causes import for_namespace, said, shortened
-from vcd.text.conditions import unschedulable
-from vcd.text.reasons import reason_for_namespace
+from vcd.text.condition_texts import unschedulable
+from vcd.text.reason_sentences import reason_for_namespace
 
 MAX_GROUPS = 200
 """The most groups that are diagnosed without a pause."""

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import structlog
 
 from vcd.daemon.concurrency.threads import in_thread
-from vcd.diagnosis.case import Served, served_since
 from vcd.diagnosis.loggedtimeline import read_waits
+from vcd.diagnosis.waiting_job import Served, served_since
 from vcd.diagnosis.waittimeline import WaitTimeline, WholeWait
 from vcd.eventlog import LogError, LogReader
 from vcd.model import events as ev
 from vcd.scheduling.session.session import Session
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 
 _log = structlog.get_logger(__name__)
 

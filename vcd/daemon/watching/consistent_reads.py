@@ -21,14 +21,14 @@ from typing import cast
 import structlog
 
 from vcd.daemon.watching.watches import Watches
+from vcd.kube.api_errors import ApiError, KubeError, NoResponse
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.errors import ApiError, KubeError, NoResponse
-from vcd.model import codec
 from vcd.model import events as ev
+from vcd.model import projection_codec
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import PodGroup, Queue
-from vcd.scheduling.verify import Reference, differing, evicted_under, placed_under
+from vcd.scheduling.statement_verification import Reference, differing, evicted_under, placed_under
 from vcd.state.snapshot import Snapshot
 
 _log = structlog.get_logger(__name__)
@@ -163,7 +163,7 @@ class ConsistentReads:
         """The revision of a list that selects one name, which costs the server as much as reading one object."""
         one = dataclasses.replace(kind, namespace="default" if kind.namespaced else "", object="default")
         raw = await self.client.request("GET", f"{one.path}?fieldSelector={one.field_selector}")
-        return _revision(codec.identify(raw)[1], -1.0)
+        return _revision(projection_codec.identify(raw)[1], -1.0)
 
     async def _read_kind(self, kind: Kind, keys: Mapping[str, None], readings: ReadObjects) -> None:
         status = self.watches.statuses().get(kind.name)
@@ -196,7 +196,7 @@ class ConsistentReads:
         async with contextlib.aclosing(self.client.list_pages(kind.path)) as pages:  # type: ignore[type-var]
             async for page in pages:
                 for raw in page.items:
-                    if (key := codec.identify(raw)[0]) in keys:
+                    if (key := projection_codec.identify(raw)[0]) in keys:
                         found[kind.name, key] = _projected(kind, raw)
         return found
 
@@ -224,7 +224,7 @@ def _revision(version: str, otherwise: float) -> float:
 def _projected(kind: Kind, raw: bytes) -> PodGroup | Queue | None:
     """The object as the state holds it; None for one that cannot be held, which counts as gone."""
     try:
-        obj, _ = codec.decode_json(kind, raw)
-        return cast(PodGroup | Queue, codec.decode_payload(kind.name, codec.encode_payload(obj)))
-    except codec.BadObject:
+        obj, _ = projection_codec.decode_json(kind, raw)
+        return cast(PodGroup | Queue, projection_codec.decode_payload(kind.name, projection_codec.encode_payload(obj)))
+    except projection_codec.BadObject:
         return None

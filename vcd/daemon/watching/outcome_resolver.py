@@ -12,12 +12,12 @@ from typing import cast
 import structlog
 
 from vcd.daemon.watching.watches import Watches
+from vcd.kube.api_errors import KubeError
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.committer import Committer
-from vcd.kube.errors import KubeError
 from vcd.kube.watcher import Sink
 from vcd.model.events import Event, Operation, OperationDone, Verb
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 from vcd.state.records import Intent
 
 _log = structlog.get_logger(__name__)

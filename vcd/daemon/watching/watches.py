@@ -14,7 +14,7 @@ from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.watcher import Sink, Watcher, WatchStatus
 from vcd.model.kinds import Kind
-from vcd.state.cluster import ClusterState
+from vcd.state.cluster_state import ClusterState
 
 ESSENTIAL = frozenset({"Node", "Pod", "PodGroup", "Queue"})
 """Kinds without which nothing is scheduled. Others depend on the version of Kubernetes and on the plugins."""

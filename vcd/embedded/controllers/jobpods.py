@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any, Final
 
-from vcd.embedded.controllers.base import Obj, annotations_of
-from vcd.embedded.controllers.pods import add_quotas, phase_of, quota_usage
+from vcd.embedded.controllers.controller_base import Obj, annotations_of
+from vcd.embedded.controllers.pod_properties import add_quotas, phase_of, quota_usage
 from vcd.model.controllers import TASK_SPEC, PriorityOf, controller_reference, least_pods, pod_of_task, template_spec
 
 OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"

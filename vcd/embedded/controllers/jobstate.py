@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from vcd.embedded.controllers.base import Obj
+from vcd.embedded.controllers.controller_base import Obj
 from vcd.model.controllers import task_minimum, tasks_of, total_replicas
 from vcd.model.jobspec import policy_events
 

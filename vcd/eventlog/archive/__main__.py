@@ -13,10 +13,10 @@ import threading
 
 import msgspec
 
+from vcd.eventlog.archive.archive_process import JobFailed
 from vcd.eventlog.archive.restoration import EmptyArchive, RestoreJob, restore
 from vcd.eventlog.archive.shipping import ShipJob, ship
-from vcd.eventlog.archive.worker import JobFailed
-from vcd.eventlog.errors import LogError
+from vcd.eventlog.log_errors import LogError
 
 _NICENESS = 10
 """Added to the niceness of the scheduler's process."""

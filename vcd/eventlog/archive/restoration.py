@@ -18,13 +18,13 @@ from vcd.eventlog.archive.segment_index import SegmentChain, SegmentIndex
 from vcd.eventlog.archive.segment_names import ArchiveSegment
 from vcd.eventlog.archive.segments import DamagedSegment, read_pieces
 from vcd.eventlog.archive.stores import ArchiveError, ArchiveStore, store_of
-from vcd.eventlog.errors import LogError
-from vcd.eventlog.log import EventLog
+from vcd.eventlog.log_errors import LogError
 from vcd.eventlog.log_file import connect, translate_errors
+from vcd.eventlog.log_writer import EventLog
 from vcd.eventlog.replication import CheckpointPiece, EventsPiece, Piece, StartPiece, write_piece
 from vcd.eventlog.rows import to_logged
 from vcd.model.events import SessionDecided
-from vcd.model.words import SECOND
+from vcd.model.wording import SECOND
 
 _PIECES = 4
 

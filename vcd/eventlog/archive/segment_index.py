@@ -12,7 +12,7 @@ import msgspec
 
 from vcd.eventlog.archive.segment_names import ArchiveSegment
 from vcd.eventlog.archive.stores import ArchiveError
-from vcd.model.words import SECOND
+from vcd.model.wording import SECOND
 
 
 class SegmentChain(msgspec.Struct, frozen=True):

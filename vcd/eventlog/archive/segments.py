@@ -17,11 +17,11 @@ from vcd.eventlog import chain
 from vcd.eventlog.archive.segment_names import ArchiveSegment
 from vcd.eventlog.archive.stores import ArchiveError
 from vcd.eventlog.chain import Chain
-from vcd.eventlog.errors import LogError
+from vcd.eventlog.log_errors import LogError
 from vcd.eventlog.replication import CheckpointPiece, EventsPiece, Piece, Position, StartPiece
 from vcd.eventlog.rows import to_logged
 from vcd.model.events import SessionDecided
-from vcd.model.words import SECOND
+from vcd.model.wording import SECOND
 
 FORMAT = 1
 """Version of the format. A higher number was written by a newer vcd."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vcd.eventlog.archive.segment_names import END, ArchiveSegment
-from vcd.eventlog.errors import LogError
+from vcd.eventlog.log_errors import LogError
 
 _PARTIAL = ".partial"
 _ABANDONED_AFTER = 3600.0

@@ -16,24 +16,24 @@ import numpy as np
 from vcd.model.events import Waiting
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase, TaskStatus
-from vcd.model.words import rfc3339, some
+from vcd.model.wording import rfc3339, some
 from vcd.scheduling.actions.enqueue import may_be_admitted, namespace_hold_reason, unsupported_reason
-from vcd.scheduling.eviction.idle import unpipeline_idle
+from vcd.scheduling.eviction.idle_placement import unpipeline_idle
 from vcd.scheduling.eviction.nominations import nominated_jobs, nominations_of
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.domainsearch import Attempt, Share, place_in_domains
 from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.framework.job_validity import note_not_ready, unplaceable, why_invalid
 from vcd.scheduling.framework.order import JobQueue, PriorityQueue
-from vcd.scheduling.framework.validity import note_not_ready, unplaceable, why_invalid
 from vcd.scheduling.framework.worksheet import Worksheet, units
 from vcd.scheduling.search.candidates import Candidates
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, Partition, SubJob, Task
-from vcd.scheduling.topology.scope import scope_of
+from vcd.scheduling.topology.domain_scope import scope_of
 from vcd.scheduling.topology.tree import Domain
 from vcd.state.backoff import NAMESPACE, RELEASE, RefusalBackoff
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, has_gate, opts_into_queue_gate

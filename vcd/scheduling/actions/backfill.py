@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction, is_held, place
-from vcd.scheduling.eviction.idle import unpipeline_idle
+from vcd.scheduling.eviction.idle_placement import unpipeline_idle
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.framework.job_validity import note_not_ready, why_invalid
 from vcd.scheduling.framework.order import PriorityQueue
-from vcd.scheduling.framework.validity import note_not_ready, why_invalid
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import has_gate, requests_nothing
 

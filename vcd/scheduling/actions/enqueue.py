@@ -6,12 +6,12 @@ import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase
-from vcd.model.words import rfc3339
+from vcd.model.wording import rfc3339
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.framework.job_validity import why_not_admitted
 from vcd.scheduling.framework.order import PriorityQueue
-from vcd.scheduling.framework.validity import why_not_admitted
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 

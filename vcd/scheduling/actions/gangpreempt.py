@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.actions._gangs import GangEvictionAction
+from vcd.scheduling.actions._gang_eviction import GangEvictionAction
 from vcd.scheduling.eviction.victim_jobs import Ranks
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.nodes import Ints
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 

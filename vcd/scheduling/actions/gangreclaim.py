@@ -8,12 +8,12 @@ from itertools import chain
 import numpy as np
 
 from vcd.model.reasons import Reason
-from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction
+from vcd.scheduling.actions._gang_eviction import Bundle, GangEvictionAction
 from vcd.scheduling.eviction.victim_jobs import Ranks
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.nodes import Floats, Ints
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 

@@ -15,18 +15,18 @@ import numpy.typing as npt
 from vcd.model.status import TaskStatus
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction
 from vcd.scheduling.eviction.budgets import budgets_now
-from vcd.scheduling.eviction.displacing import displacing
+from vcd.scheduling.eviction.displacement import displacing
 from vcd.scheduling.eviction.nominations import is_nominated, nominated_jobs
-from vcd.scheduling.eviction.room import VictimFinder, may_preempt, placed_tasks
-from vcd.scheduling.eviction.starving import pipeline_with_evictions, schedulable_tasks, starving_jobs
+from vcd.scheduling.eviction.preemptors import pipeline_with_evictions, schedulable_tasks, starving_jobs
 from vcd.scheduling.eviction.vetoes import NEVER_EVICTS, NOT_LOWER, Vetoes
+from vcd.scheduling.eviction.victim_search import VictimFinder, may_preempt, placed_tasks
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.framework.worksheet import is_whole, units
 from vcd.scheduling.search.candidates import best_first, rate_last
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, Task

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction
-from vcd.scheduling.eviction.room import VictimFinder, may_preempt, placed_tasks
-from vcd.scheduling.eviction.starving import jobs_in_turn, pipeline_with_evictions
+from vcd.scheduling.eviction.preemptors import jobs_in_turn, pipeline_with_evictions
 from vcd.scheduling.eviction.vetoes import (
     MAY_NOT_RECLAIM,
     NEVER_EVICTS,
@@ -17,9 +16,10 @@ from vcd.scheduling.eviction.vetoes import (
     Vetoes,
     has_unreclaimable_usage,
 )
+from vcd.scheduling.eviction.victim_search import VictimFinder, may_preempt, placed_tasks
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, Task

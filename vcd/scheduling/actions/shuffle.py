@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.eviction.room import placed_tasks
+from vcd.scheduling.eviction.victim_search import placed_tasks
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.session import Session

@@ -12,7 +12,7 @@ from typing import Final
 from vcd.model.events import Waiting
 from vcd.model.reasons import Cause, ReasonCode
 from vcd.scheduling.framework.victims import Victims
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 

@@ -18,7 +18,7 @@ class Action:
     """Kinds that the action reads whatever plugins are active; declared as ``Plugin.kinds``."""
     follows_order: ClassVar[bool] = False
     """Whether the action takes jobs from ``Framework.jobs_in_order``, so that one of many equivalent jobs is tried for
-    all (``vcd.scheduling.session.classes``). If any action does not, each job is tried alone."""
+    all (``vcd.scheduling.session.equivalence_classes``). If any action does not, each job is tried alone."""
 
     def __init__(self, arguments: ArgumentValues) -> None:
         self.values = arguments

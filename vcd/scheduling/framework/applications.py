@@ -15,11 +15,11 @@ import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
-from vcd.model.words import some
+from vcd.model.wording import some
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.search.parts import Mask
-from vcd.scheduling.session.jobs import inqueue
+from vcd.scheduling.session.job_columns import inqueue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.holds import Hold, HoldKind

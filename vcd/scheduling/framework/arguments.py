@@ -15,9 +15,9 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from vcd.model.addresses import url_problem
 from vcd.model.quantity import QuantityError, parse_milli, parse_units
-from vcd.model.words import did_you_mean
+from vcd.model.urls import url_problem
+from vcd.model.wording import did_you_mean
 from vcd.scheduling.session.outside import without_user_info
 
 Kind = Literal[

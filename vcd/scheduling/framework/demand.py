@@ -21,11 +21,11 @@ from vcd.scheduling.framework.feasibility import MANY, Feasibility
 from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.search.parts import Mask, Reads, distinguishes_pods
 from vcd.scheduling.search.podterms import has_required_affinity, has_required_anti_affinity
-from vcd.scheduling.session.jobs import has_roles
+from vcd.scheduling.session.job_columns import has_roles
 from vcd.scheduling.session.nodes import room_needed
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.groups import GroupColumns, scheduling_gated
+from vcd.state.group_columns import GroupColumns, scheduling_gated
 from vcd.state.records import Shape, is_unsupported
 from vcd.state.sums import Ints, sum_of, sums_by
 

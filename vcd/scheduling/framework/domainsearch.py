@@ -20,9 +20,9 @@ from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, SubJob, Task
-from vcd.scheduling.topology.scope import scope_of
+from vcd.scheduling.topology.domain_scope import scope_of
 from vcd.scheduling.topology.tree import Domain, DomainRow
-from vcd.state.facts import Mask
+from vcd.state.node_facts import Mask
 
 NO_DOMAIN = ReasonCode(
     "topology-no-domain",

@@ -13,13 +13,13 @@ import numpy as np
 
 from vcd.model.status import TaskStatus
 from vcd.model.unsupported import describe_wish
-from vcd.scheduling.framework import checks
+from vcd.scheduling.framework import answer_checks
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import ArgumentValues
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.guard import Gate, Guard, Unexpected, Watch, action_name, expected, is_called_directly
 from vcd.scheduling.framework.queuefields import find_unread_fields
-from vcd.scheduling.session.reasons import Problem
+from vcd.scheduling.session.object_problems import Problem
 from vcd.scheduling.session.session import Session
 
 PASSED_OVER = "(not supported)"
@@ -46,7 +46,7 @@ def take_gauges(framework: Framework, watch: Watch | None) -> None:
     for plugin in framework.plugins:
         if not is_called_directly(type(plugin)):
             try:
-                session.gauges[plugin.name] = Guard(watch).method(plugin, "gauges", checks.every)()
+                session.gauges[plugin.name] = Guard(watch).method(plugin, "gauges", answer_checks.every)()
             except Exception as error:  # noqa: BLE001 - whatever it raises
                 session.gauges[plugin.name] = error
 
@@ -75,7 +75,9 @@ def take_problems(framework: Framework, kinds: Collection[str], watch: Watch | N
         session.problems[PASSED_OVER] = passed_over
     for plugin in framework.plugins:
         try:
-            session.problems[plugin.name] = tuple(Guard(watch).method(plugin, "problems", checks.problems(kinds))())
+            session.problems[plugin.name] = tuple(
+                Guard(watch).method(plugin, "problems", answer_checks.problems(kinds))()
+            )
         except Exception as error:  # noqa: BLE001 - whatever it raises
             session.problems[plugin.name] = error
 
@@ -123,4 +125,4 @@ class _SessionBefore:
             for why in job.why:
                 if not (isinstance(why.gate, str) and isinstance(why.plugin, str)):
                     expected(f"texts as where {job.key} waits", (why.gate, why.plugin))
-                checks.check_reason(why.reason)
+                answer_checks.check_reason(why.reason)

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, ParamSpec, TypeVar
 
-from vcd.scheduling.framework import checks, rules
+from vcd.scheduling.framework import answer_checks, rules
 from vcd.scheduling.framework.guard import Closed, Failure, Guard, MakeCheck, Method, follows_session, is_ours
 from vcd.scheduling.framework.order import JobQueue, VictimOrder, ordered_tasks
 from vcd.scheduling.framework.plugin import Plugin
@@ -22,8 +22,8 @@ from vcd.scheduling.framework.rules import Participants, plugin_of
 from vcd.scheduling.framework.trace import PROTECTS, Trace
 from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
 from vcd.scheduling.search.parts import ANY_KEY, ANY_LABEL, Reads, pod_keys
-from vcd.scheduling.session.holds import state_holds
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.live_holds import state_holds
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Hooks, Statement
 from vcd.scheduling.session.views import Job, SubJob, Task
@@ -237,7 +237,8 @@ class _PointRegistry(Mapping[str, Participants]):
         others = self._plugins_at(POINTS[point.protected_as]) if point.protected_as else []
         protecting = [plugin for _, plugin in others if plugin.protects or plugin.name in self._guard.failed]
         unprotected = [
-            self._method(PROTECTS, plugin, "unprotected", checks.victims, checks.no_victims) for plugin in protecting
+            self._method(PROTECTS, plugin, "unprotected", answer_checks.victims, answer_checks.no_victims)
+            for plugin in protecting
         ]
         return Participants(point.name, tiers, unprotected)
 

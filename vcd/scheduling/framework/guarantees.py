@@ -14,10 +14,10 @@ import numpy as np
 from vcd.model.selectors import Taint
 from vcd.scheduling.framework.queueaccounts import QueueAccount
 from vcd.scheduling.search.parts import Mask
-from vcd.scheduling.search.predicates.node import HARD_EFFECTS
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.search.predicates.node_predicates import HARD_EFFECTS
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
-from vcd.state.facts import NodeFacts
+from vcd.state.node_facts import NodeFacts
 from vcd.state.sums import Ints, bounded, plus, sum_of
 
 Amounts = Sequence[int]

@@ -3,8 +3,8 @@
 Built-in plugins are tested with vcd and called directly. Third-party ones may raise, return nonsense or never return,
 and the cycle continues without them (`vcd.scheduling.decide`). So each of their calls passes a `Gate`. It reports the
 call to a `Watch`, which may interrupt it, and attributes every error and invalid answer to the plugin
-(`vcd.scheduling.framework.checks` has the valid answers). If a built-in plugin fails, the session is decided again with
-all plugins behind gates.
+(`vcd.scheduling.framework.answer_checks` has the valid answers). If a built-in plugin fails, the session is decided
+again with all plugins behind gates.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ from vcd.model.reasons import Reason, ReasonCode
 from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.guarantees import Amounts, Guarantees, reserved_guarantee
 from vcd.scheduling.framework.queueaccounts import QueueAccount
-from vcd.scheduling.session.jobs import elastic, inqueue_by_priority
-from vcd.scheduling.session.queues import Queue, with_descendants
+from vcd.scheduling.session.job_columns import elastic, inqueue_by_priority
+from vcd.scheduling.session.queue_view import Queue, with_descendants
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
-from vcd.state.groups import GroupColumns
+from vcd.state.group_columns import GroupColumns
 from vcd.state.holds import Hold, HoldKind
 from vcd.state.sums import Ints, bounded, plus
 

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from vcd.model.events import Waiting
-from vcd.scheduling.session.classes import EquivalenceClass
+from vcd.scheduling.session.equivalence_classes import EquivalenceClass
 from vcd.scheduling.session.reason_templates import open_reasons, pods_of, reasons_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task

@@ -18,7 +18,7 @@ from vcd.scheduling.framework.quotas import QueueLimit, Quota, limits_in
 from vcd.scheduling.framework.victims import VictimsAnswer
 from vcd.scheduling.search.parts import ANY_KEY
 from vcd.scheduling.session.gauges import Gauge, JobGauge
-from vcd.scheduling.session.reasons import Problem
+from vcd.scheduling.session.object_problems import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.holds import Hold
@@ -50,9 +50,9 @@ class Plugin:
     keys: ClassVar[tuple[str, ...]] = (ANY_KEY,)
     """Annotations and labels of pods, groups and queues that change the plugin's results. Its page in docs/plugins/
     lists them. Jobs that differ only in name, age, and other annotations and labels are equivalent for the plugin, and
-    one of them is tried for all (``vcd.scheduling.session.classes``). Of equivalent tasks of a job, ``pre_predicate``
-    is called for one. With ``ANY_KEY`` no two jobs are equivalent for a plugin that implements more than ``predicates``
-    and ``node_order``, and its tasks are placed one by one."""
+    one of them is tried for all (``vcd.scheduling.session.equivalence_classes``). Of equivalent tasks of a job,
+    ``pre_predicate`` is called for one. With ``ANY_KEY`` no two jobs are equivalent for a plugin that implements more
+    than ``predicates`` and ``node_order``, and its tasks are placed one by one."""
     queue_fields: ClassVar[tuple[str, ...]] = ()
     """Fields of a Queue's spec that the plugin enforces, by their names in ``QueueSpec``. ``field?flag`` is read only
     while that flag of the plugin's entry is on. If some plugin reads a field but no active one does, vcd reports this

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from vcd.model.events import VolumeChoice
-from vcd.scheduling.framework import checks, rules
+from vcd.scheduling.framework import answer_checks, rules
 from vcd.scheduling.framework.guard import Closed, MakeCheck
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.plugin import Vote as Vote  # imported from here by plugins
@@ -20,7 +20,7 @@ from vcd.scheduling.framework.rules import Participants, Refused
 from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.search.candidates import Candidates, OtherCandidates
 from vcd.scheduling.search.parts import Predicate, Score
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.views import Job, SubJob, Task
 from vcd.scheduling.topology.tree import Domain
 
@@ -64,79 +64,93 @@ class Points:
         raise NotImplementedError
 
     # orders: the smallest key comes first
-    queue_order = Point[[Queue], Key](rules.first_difference, checks.keys, "enableQueueOrder")
-    job_order = Point[[Job], Key](rules.first_difference, checks.keys, "enableJobOrder")
-    sub_job_order = Point[[SubJob], Key](rules.first_difference, checks.keys, "enabledSubJobOrder")
-    task_order = Point[[Task], Key](rules.first_difference, checks.keys, "enableTaskOrder")
-    victim_queue_order = Point[[Queue, Queue], Key](rules.first_difference_for, checks.keys)
+    queue_order = Point[[Queue], Key](rules.first_difference, answer_checks.keys, "enableQueueOrder")
+    job_order = Point[[Job], Key](rules.first_difference, answer_checks.keys, "enableJobOrder")
+    sub_job_order = Point[[SubJob], Key](rules.first_difference, answer_checks.keys, "enabledSubJobOrder")
+    task_order = Point[[Task], Key](rules.first_difference, answer_checks.keys, "enableTaskOrder")
+    victim_queue_order = Point[[Queue, Queue], Key](rules.first_difference_for, answer_checks.keys)
     # gates
-    job_valid = Point[[Job], Refused | None](rules.first_refusal, checks.refusal, closed=checks.refuses)
+    job_valid = Point[[Job], Refused | None](rules.first_refusal, answer_checks.refusal, closed=answer_checks.refuses)
     job_enqueueable = Point[[Job], Refused | None](
-        rules.first_reject, checks.admission, "enableJobEnqueued", closed=checks.refuses
+        rules.first_reject, answer_checks.admission, "enableJobEnqueued", closed=answer_checks.refuses
     )
     job_enqueued = Point[[Job], None](rules.broadcast, None, "enableJobEnqueued")
     overused = Point[[Queue], Refused | None](
-        rules.first_refusal, checks.refusal, "enabledOverused", closed=checks.refuses
+        rules.first_refusal, answer_checks.refusal, "enabledOverused", closed=answer_checks.refuses
     )
     allocatable = Point[[Queue, Task, int], Refused | None](
-        rules.first_refusal, checks.refusal, "enabledAllocatable", closed=checks.refuses
+        rules.first_refusal, answer_checks.refusal, "enabledAllocatable", closed=answer_checks.refuses
     )
     preemptive = Point[[Queue, list[Task]], Refused | None](
-        rules.first_refusal, checks.refusal, "enablePreemptive", closed=checks.refuses
+        rules.first_refusal, answer_checks.refusal, "enablePreemptive", closed=answer_checks.refuses
     )
-    lend = Point[[bool], bool](rules.any_of, checks.truth, "enabledAllocatable", closed=checks.denies)
-    job_ready = Point[[Job], bool](rules.unanimous, checks.truth, "enableJobReady", closed=checks.denies)
-    sub_job_ready = Point[[SubJob], bool](rules.unanimous, checks.truth, "enabledSubJobReady", closed=checks.denies)
-    job_pipelined = Point[[Job], bool](rules.no_reject, checks.vote, "enableJobPipelined", closed=checks.rejects)
+    lend = Point[[bool], bool](rules.any_of, answer_checks.truth, "enabledAllocatable", closed=answer_checks.denies)
+    job_ready = Point[[Job], bool](rules.unanimous, answer_checks.truth, "enableJobReady", closed=answer_checks.denies)
+    sub_job_ready = Point[[SubJob], bool](
+        rules.unanimous, answer_checks.truth, "enabledSubJobReady", closed=answer_checks.denies
+    )
+    job_pipelined = Point[[Job], bool](
+        rules.no_reject, answer_checks.vote, "enableJobPipelined", closed=answer_checks.rejects
+    )
     sub_job_pipelined = Point[[SubJob], bool](
-        rules.no_reject, checks.vote, "enabledSubJobPipelined", closed=checks.rejects
+        rules.no_reject, answer_checks.vote, "enabledSubJobPipelined", closed=answer_checks.rejects
     )
-    missing_tasks = Point[[Job], int](rules.most, checks.count, "enableJobReady")
+    missing_tasks = Point[[Job], int](rules.most, answer_checks.count, "enableJobReady")
     job_starving = Point[[Job], bool](
-        rules.unanimous_first_tier, checks.truth, "enableJobStarving", closed=checks.denies
+        rules.unanimous_first_tier, answer_checks.truth, "enableJobStarving", closed=answer_checks.denies
     )
     # nodes
     pre_predicate = Point[[Task], Refused | None](
-        rules.first_refusal, checks.refusal, "enablePredicate", closed=checks.refuses
+        rules.first_refusal, answer_checks.refusal, "enablePredicate", closed=answer_checks.refuses
     )
     predicates = Point[[], tuple[Predicate, ...]](
-        rules.parts, checks.predicates, "enablePredicate", closed=checks.no_node
+        rules.parts, answer_checks.predicates, "enablePredicate", closed=answer_checks.no_node
     )
-    hyper_node_limits = Point[[], tuple[Predicate, ...]](rules.parts, checks.predicates, closed=checks.no_node)
-    node_order = Point[[], tuple[Score, ...]](rules.parts, checks.scores, "enableNodeOrder")
-    batch_node_order = Point[[], tuple[Score, ...]](rules.parts, checks.scores, "enableNodeOrder")
+    hyper_node_limits = Point[[], tuple[Predicate, ...]](
+        rules.parts, answer_checks.predicates, closed=answer_checks.no_node
+    )
+    node_order = Point[[], tuple[Score, ...]](rules.parts, answer_checks.scores, "enableNodeOrder")
+    batch_node_order = Point[[], tuple[Score, ...]](rules.parts, answer_checks.scores, "enableNodeOrder")
     # domains of nodes, for a job or sub-job
     hyper_node_gradient = Point[[Job | SubJob, Domain | None], Sequence[Sequence[Domain]] | None](
-        rules.first_answer, checks.domains, "enabledHyperNodeGradient"
+        rules.first_answer, answer_checks.domains, "enabledHyperNodeGradient"
     )
     hyper_node_order = Point[[Job | SubJob, Sequence[Domain]], list[float]](
-        rules.sums, checks.ratings, "enabledHyperNodeOrder"
+        rules.sums, answer_checks.ratings, "enabledHyperNodeOrder"
     )
     best_node = Point[[Task, Candidates | OtherCandidates], int | None](
-        rules.first_choice, checks.row, "enableBestNode"
+        rules.first_choice, answer_checks.row, "enableBestNode"
     )
     # victims: the preemptor (or, for unified_evictable, a context of the action), and candidates in eviction order
     preemptable = Point[[Task, list[Task]], Victims](
-        rules.intersection, checks.victims, "enablePreemptable", protected_as="preemptable", closed=checks.no_victims
+        rules.intersection,
+        answer_checks.victims,
+        "enablePreemptable",
+        protected_as="preemptable",
+        closed=answer_checks.no_victims,
     )
     reclaimable = Point[[Task, list[Task]], Victims](
-        rules.intersection, checks.victims, "enableReclaimable", protected_as="reclaimable", closed=checks.no_victims
+        rules.intersection,
+        answer_checks.victims,
+        "enableReclaimable",
+        protected_as="reclaimable",
+        closed=answer_checks.no_victims,
     )
     unified_evictable = Point[[Any, list[Task]], Victims](
-        rules.intersection, checks.victims, protected_as="unified_evictable", closed=checks.no_victims
+        rules.intersection, answer_checks.victims, protected_as="unified_evictable", closed=answer_checks.no_victims
     )
     victim_tasks = Point[[list[Task]], list[Task]](
         rules.union_of_tier,
-        checks.listed_victims,
+        answer_checks.listed_victims,
         "enabledVictim",
         protected_as="unified_evictable",
-        closed=checks.no_victims,
+        closed=answer_checks.no_victims,
     )
     # Changes of equivalent tasks of one job, each on the node's row at its position, in trial or committed. An eviction
     # is a deallocate, and its reversal an allocate.
-    pre_bind = Point[[Task, int], tuple[VolumeChoice, ...]](rules.all_volumes, checks.volumes, "enablePredicate")
-    bind_annotations = Point[[Task, int], dict[str, str]](rules.all_annotations, checks.texts)
-    on_allocate = Point[[list[Task], list[int]], list[Refused]](rules.consent, checks.consent)
+    pre_bind = Point[[Task, int], tuple[VolumeChoice, ...]](rules.all_volumes, answer_checks.volumes, "enablePredicate")
+    bind_annotations = Point[[Task, int], dict[str, str]](rules.all_annotations, answer_checks.texts)
+    on_allocate = Point[[list[Task], list[int]], list[Refused]](rules.consent, answer_checks.consent)
     on_deallocate = Point[[list[Task], list[int]], None](rules.broadcast, None)
 
 

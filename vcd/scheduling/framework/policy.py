@@ -19,7 +19,7 @@ import msgspec
 import yaml
 
 from vcd.model.kinds import Kind
-from vcd.model.words import did_you_mean
+from vcd.model.wording import did_you_mean
 from vcd.scheduling.framework.arguments import (
     Argument,
     ArgumentError,
@@ -28,9 +28,9 @@ from vcd.scheduling.framework.arguments import (
     in_words,
     read_arguments,
 )
-from vcd.scheduling.framework.misfits import Configured, ConfiguredPlugin, misfits
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import FLAGS, IDLE_FLAGS, Point
+from vcd.scheduling.framework.policy_conflicts import Configured, ConfiguredPlugin, misfits
 from vcd.state.interning import Computed
 
 DEFAULT_POLICY: Final = """\

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vcd.model.requests import LARGEST_SUM
-from vcd.scheduling.session.queues import Queue
+from vcd.model.resource_requests import LARGEST_SUM
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 
 UNLIMITED = 1 << 62

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from vcd.model.objects import ROOT_QUEUE, Queue, QueueSpec
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.policy import Policy
-from vcd.scheduling.session.reasons import Problem
+from vcd.scheduling.session.object_problems import Problem
 
 _EMPTY_SPEC = QueueSpec()
 _DEFAULTED = {"weight": (1,), "parent": (ROOT_QUEUE,)}

@@ -19,7 +19,7 @@ from vcd.scheduling.framework.guard import Method
 from vcd.scheduling.framework.plugin import Plugin, Vote
 from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.search.candidates import Candidates, OtherCandidates
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.views import Task
 
 Refused = tuple[str, Reason]

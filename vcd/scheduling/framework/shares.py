@@ -8,14 +8,14 @@ from typing import Any
 
 from vcd.model.quantity import format_resource
 from vcd.model.reasons import Amount, Cause, ReasonCode
-from vcd.model.requests import CPU, MEMORY
+from vcd.model.resource_requests import CPU, MEMORY
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.ledger import QueueLedger
 from vcd.scheduling.framework.queueaccounts import Resources
-from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Problem
+from vcd.scheduling.session.object_problems import Problem
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.holds import Hold

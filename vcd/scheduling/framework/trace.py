@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from vcd.scheduling.framework.guard import Method
+from vcd.scheduling.framework.order_positions import PointParticipants, VictimStanding, victim_standing
 from vcd.scheduling.framework.rules import plugin_of
-from vcd.scheduling.framework.standing import PointParticipants, VictimStanding, victim_standing
 from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.search.candidates import Candidates, NodeRating, OtherCandidates
 from vcd.scheduling.session.nodes import Ints

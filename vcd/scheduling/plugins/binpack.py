@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vcd.model.requests import CPU, MEMORY
+from vcd.model.resource_requests import CPU, MEMORY
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.search.parts import Mask, Reads, Score, Scores

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vcd.model.objects import Pod
 from vcd.model.reasons import Cause, ReasonCode
-from vcd.model.words import SECOND
+from vcd.model.wording import SECOND
 from vcd.scheduling.framework.arguments import parse_duration
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.victims import victim_rule

@@ -12,17 +12,17 @@ from vcd.model.annotations import AnnotationError, json_mapping
 from vcd.model.objects import ROOT_QUEUE, NodeGroupTerms
 from vcd.model.quantity import QuantityError
 from vcd.model.reasons import Cause, Reason, ReasonCode
-from vcd.model.requests import resource_values
+from vcd.model.resource_requests import resource_values
 from vcd.model.status import ALLOCATED_STATUSES
 from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores
-from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.search.predicates.node_predicates import at_rows
 from vcd.scheduling.session.nodes import Usage
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
-from vcd.state.facts import NO_VALUE
+from vcd.state.node_facts import NO_VALUE
 from vcd.state.sums import plus, sums_by
 
 NODE_GROUP = "volcano.sh/nodegroup-name"

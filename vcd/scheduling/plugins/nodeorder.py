@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.following import FollowsPods
+from vcd.scheduling.framework.pod_index_updates import FollowsPods
 from vcd.scheduling.search.parts import Score
-from vcd.scheduling.search.scores.affinity import InterPodAffinityScore
-from vcd.scheduling.search.scores.image import ImageLocality
-from vcd.scheduling.search.scores.node import NodeAffinityScore, TaintTolerationScore
-from vcd.scheduling.search.scores.resources import BalancedResource, LeastRequested, MostRequested
-from vcd.scheduling.search.scores.spread import PodTopologySpreadScore
+from vcd.scheduling.search.scores.affinity_score import InterPodAffinityScore
+from vcd.scheduling.search.scores.image_locality import ImageLocality
+from vcd.scheduling.search.scores.node_scores import NodeAffinityScore, TaintTolerationScore
+from vcd.scheduling.search.scores.resource_scores import BalancedResource, LeastRequested, MostRequested
+from vcd.scheduling.search.scores.spread_score import PodTopologySpreadScore
 from vcd.scheduling.session.session import Session
 
 

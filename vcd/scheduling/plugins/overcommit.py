@@ -11,18 +11,18 @@ import numpy.typing as npt
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase
-from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.applications import ADMIT_BY_NODES, Applications
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.demand import demand_of
+from vcd.scheduling.framework.freeable_resources import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.queueaccounts import Inqueue, Resources
 from vcd.scheduling.search.parts import Mask
-from vcd.scheduling.session.jobs import reserved_by_running
+from vcd.scheduling.session.job_columns import reserved_by_running
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
-from vcd.state.groups import By, GroupColumns, Rows
+from vcd.state.group_columns import By, GroupColumns, Rows
 from vcd.state.holds import Hold
 from vcd.state.sums import Ints, sum_of
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from vcd.model.status import TaskStatus
-from vcd.model.words import SECOND
+from vcd.model.wording import SECOND
 from vcd.scheduling.eviction.budgets import KIND, Budgets, Disruptions
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.victims import victim_rule
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
-from vcd.state.deletion import asked_since
+from vcd.state.deletion_time import asked_since
 from vcd.state.interning import NO_ROW
 
 SETTLING = 10

@@ -8,11 +8,11 @@ from vcd.model.events import VolumeChoice
 from vcd.model.reasons import Reason
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.following import FollowsPods
+from vcd.scheduling.framework.pod_index_updates import FollowsPods
 from vcd.scheduling.search.parts import Predicate
-from vcd.scheduling.search.predicates.affinity import InterPodAffinity
+from vcd.scheduling.search.predicates.affinity_predicate import InterPodAffinity
 from vcd.scheduling.search.predicates.claims import Attachments, Storage, has_claims
-from vcd.scheduling.search.predicates.node import (
+from vcd.scheduling.search.predicates.node_predicates import (
     NodeAffinity,
     NodeUnschedulable,
     PodCount,
@@ -22,7 +22,7 @@ from vcd.scheduling.search.predicates.node import (
 )
 from vcd.scheduling.search.predicates.ports import NodePorts
 from vcd.scheduling.search.predicates.proportional import Proportional, Rate
-from vcd.scheduling.search.predicates.spread import PodTopologySpread
+from vcd.scheduling.search.predicates.spread_predicate import PodTopologySpread
 from vcd.scheduling.search.predicates.volumes import (
     BoundVolumes,
     NodeVolumeLimits,

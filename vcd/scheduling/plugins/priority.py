@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vcd.scheduling.eviction.room import EvictionContext
+from vcd.scheduling.eviction.victim_search import EvictionContext
 from vcd.scheduling.framework.order import PRIORITY, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.victims import victim_rule

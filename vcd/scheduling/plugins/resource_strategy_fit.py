@@ -8,13 +8,20 @@ import numpy as np
 
 from vcd.model.annotations import AnnotationError, json_mapping
 from vcd.model.reasons import Cause, Reason, ReasonCode
-from vcd.model.requests import CPU, MEMORY
+from vcd.model.resource_requests import CPU, MEMORY
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.search.parts import Predicate, Reads, Score, Scores
 from vcd.scheduling.search.predicates.proportional import Proportional, Rate
-from vcd.scheduling.search.scores.strategy import LEAST, MOST, Rating, ScarceResourceAvoidance, Strategy, strategy_of
+from vcd.scheduling.search.scores.resource_strategy import (
+    LEAST,
+    MOST,
+    Rating,
+    ScarceResourceAvoidance,
+    Strategy,
+    strategy_of,
+)
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task

@@ -8,7 +8,7 @@ import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase, TaskStatus
-from vcd.model.words import SECOND, rfc3339
+from vcd.model.wording import SECOND, rfc3339
 from vcd.scheduling.framework.arguments import Argument, parse_duration
 from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.order import Label, labelled

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import TaskStatus
-from vcd.model.words import SECOND
+from vcd.model.wording import SECOND
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.order import Label, labelled, yes_or_no
@@ -19,11 +19,11 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, victim_rule
 from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores
-from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.search.predicates.node_predicates import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.deletion import asked_since
+from vcd.state.deletion_time import asked_since
 from vcd.state.records import ANY_ZONE, PREEMPTABLE, ZONE, is_preemptable, uses_zones
 
 _CLOSED = ReasonCode(

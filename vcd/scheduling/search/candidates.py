@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
-from vcd.model.requests import PODS, UNOFFERED
+from vcd.model.resource_requests import PODS, UNOFFERED
 from vcd.scheduling.search.equivalence import ApplyingParts, EquivalenceKey, EquivalenceKeys, Part
 from vcd.scheduling.search.factscores import EXACT, FactScores, among, fixed_point
 from vcd.scheduling.search.nodegroups import NodeGroups
@@ -26,8 +26,8 @@ from vcd.scheduling.search.parts import Mask, Predicate, Rows, Score, Scores, is
 from vcd.scheduling.session.nodes import Ints, Nodes, Usage, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
-from vcd.state.facts import NodeFacts
-from vcd.state.shapes import unoffered
+from vcd.state.node_facts import NodeFacts
+from vcd.state.shape_columns import unoffered
 
 _TOO_MANY_PODS = ReasonCode("node-pods", Cause.NODE_ROOM, "Too many pods", nodes_help=True)()
 _INSUFFICIENT = ReasonCode("node-room", Cause.NODE_ROOM, "Insufficient {resource}", nodes_help=True)

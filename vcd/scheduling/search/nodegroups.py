@@ -11,7 +11,7 @@ import numpy as np
 
 from vcd.scheduling.search.parts import Mask, Predicate, Reads, Rows, Score
 from vcd.scheduling.session.nodes import Deltas, Floats, Ints, Nodes, Usage, UsedParts
-from vcd.state.facts import rows_as_bytes
+from vcd.state.node_facts import rows_as_bytes
 
 _NO_ROOM = -1
 

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from vcd.model.objects import Namespace
 from vcd.model.selectors import DOES_NOT_EXIST, EXISTS, IN, Requirement, Selector
 from vcd.model.status import TaskStatus
-from vcd.scheduling.search.domains import Domains, Ints, Mask, Rows, Sums
-from vcd.scheduling.search.placed import PlacedCounts
+from vcd.scheduling.search.domain_counts import Domains, Ints, Mask, Rows, Sums
+from vcd.scheduling.search.placed_counts import PlacedCounts
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.interning import Pages

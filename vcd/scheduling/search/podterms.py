@@ -1,7 +1,7 @@
 """Pod affinity and anti-affinity terms, of tasks and of placed pods.
 
-Filters and scores count pods by these terms (`predicates/affinity.py`, `scores/`). `TermFiles` finds the terms that can
-select a pod without testing all of them.
+Filters and scores count pods by these terms (`predicates/affinity_predicate.py`, `scores/`). `TermFiles` finds the
+terms that can select a pod without testing all of them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 
 from vcd.model.objects import Affinity, Pod, PodAffinityTerm
 from vcd.model.selectors import IN, NOT_IN, LabelSelector, Requirement, Selector, SelectorError
-from vcd.scheduling.search.domains import Domains, Sums, domains_of
-from vcd.scheduling.search.placed import PlacedCounts
+from vcd.scheduling.search.domain_counts import Domains, Sums, domains_of
+from vcd.scheduling.search.placed_counts import PlacedCounts
 from vcd.scheduling.search.podindex import PodIndex, Scope, SessionCounts
 from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.quantity import to_volcanos_unit
-from vcd.model.requests import CPU, MEMORY, PODS, UNOFFERED
-from vcd.scheduling.session.queues import Queue
+from vcd.model.resource_requests import CPU, MEMORY, PODS, UNOFFERED
+from vcd.scheduling.session.queue_view import Queue
 
 
 class QueueFigure(NamedTuple):

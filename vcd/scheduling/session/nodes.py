@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from vcd.state.facts import NodeFacts
+from vcd.state.node_facts import NodeFacts
 from vcd.state.records import Shape
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from vcd.model.events import Waiting
-from vcd.state.groups import GroupColumns, Rows
+from vcd.state.group_columns import GroupColumns, Rows
 from vcd.state.records import alike_in_order
 from vcd.state.sums import Ints
 

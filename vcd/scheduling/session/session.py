@@ -13,32 +13,32 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.codec import BadObject, Foreign
 from vcd.model.objects import Object
+from vcd.model.projection_codec import BadObject, Foreign
 from vcd.model.reasons import MEND_NAMED, Amount, Cause, Reason, ReasonCode
-from vcd.model.requests import UNOFFERED, format_sum
+from vcd.model.resource_requests import UNOFFERED, format_sum
 from vcd.model.status import (
     TaskStatus,
 )
 from vcd.model.unsupported import DEMANDS
-from vcd.scheduling.session.classes import EquivalenceClasses
+from vcd.scheduling.session.equivalence_classes import EquivalenceClasses
 from vcd.scheduling.session.gauges import Gauge
-from vcd.scheduling.session.jobs import has_ended, is_ready
+from vcd.scheduling.session.job_columns import has_ended, is_ready
 from vcd.scheduling.session.nodes import Ints, Nodes
+from vcd.scheduling.session.object_problems import Problem
 from vcd.scheduling.session.orphans import Orphans
 from vcd.scheduling.session.outside import NOBODY, Outside
-from vcd.scheduling.session.queues import Queue, lineage_of
+from vcd.scheduling.session.queue_view import Queue, lineage_of
 from vcd.scheduling.session.reason_templates import Condition
-from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.statement import Statement, Trial
 from vcd.scheduling.session.turns import Turns
 from vcd.scheduling.session.views import Job, Task, Views
 from vcd.state.backoff import RefusalBackoff, namespace_backoff
-from vcd.state.content import NO_OBJECTS, Objects
-from vcd.state.groups import Counts
+from vcd.state.group_columns import Counts
 from vcd.state.records import GroupRecord, Shape
-from vcd.state.shapes import flags_of
+from vcd.state.shape_columns import flags_of
 from vcd.state.snapshot import Snapshot
+from vcd.state.snapshot_content import NO_OBJECTS, Objects
 
 _QUEUE_MISSING = ReasonCode(
     "queue-missing",

@@ -14,7 +14,7 @@ from vcd.model.reasons import Reason
 from vcd.model.status import TaskStatus
 from vcd.scheduling.session.nodes import Nodes
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.content import TaskColumns
+from vcd.state.snapshot_content import TaskColumns
 
 _PENDING, _ALLOCATED, _PIPELINED = int(TaskStatus.PENDING), int(TaskStatus.ALLOCATED), int(TaskStatus.PIPELINED)
 _RELEASING, _BINDING = int(TaskStatus.RELEASING), int(TaskStatus.BINDING)

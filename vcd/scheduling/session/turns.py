@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from vcd.model.events import Turn
 from vcd.model.status import Phase
-from vcd.scheduling.session.classes import EquivalenceClasses, uses_labels
+from vcd.scheduling.session.equivalence_classes import EquivalenceClasses, uses_labels
 from vcd.scheduling.session.views import PendingRows
-from vcd.state.groups import GroupColumns
+from vcd.state.group_columns import GroupColumns
 from vcd.state.snapshot import Snapshot
-from vcd.state.turns import TurnsTaken
+from vcd.state.turns_taken import TurnsTaken
 
 Ints = npt.NDArray[np.int64]
 _JOBS_A_KIND = 16

@@ -24,12 +24,12 @@ from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, Phase, TaskStatus
 from vcd.model.subgroups import SubGroups, index_of_value, place_of
 from vcd.scheduling.session.nodes import Deltas
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.state.backoff import RefusalBackoff
-from vcd.state.content import TaskColumns, values_of
-from vcd.state.groups import Rows
+from vcd.state.group_columns import Rows
 from vcd.state.records import GroupRecord, Shape, is_preemptable, task_role
 from vcd.state.snapshot import Snapshot
+from vcd.state.snapshot_content import TaskColumns, values_of
 from vcd.state.sums import Ints, plus
 
 _POLICY_WITHOUT_PODS = ReasonCode("sub-groups-missing", Cause.INVALID, "a sub-group policy takes no pod")

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from vcd.model.objects import HyperNode
 from vcd.scheduling.session.nodes import Ints
-from vcd.scheduling.session.reasons import Problem
-from vcd.scheduling.topology.members import HYPER_NODE, NODE, MemberError, check_member, nodes_of
-from vcd.state.facts import Mask, NodeFacts
+from vcd.scheduling.session.object_problems import Problem
+from vcd.scheduling.topology.hypernode_members import HYPER_NODE, NODE, MemberError, check_member, nodes_of
+from vcd.state.node_facts import Mask, NodeFacts
 
 TOP = "<cluster-top-hypernode>"
 """The name of the domain that holds all nodes."""

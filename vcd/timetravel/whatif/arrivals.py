@@ -18,10 +18,10 @@ import msgspec
 
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup, altered
-from vcd.model.words import SECOND, rfc3339
+from vcd.model.wording import SECOND, rfc3339
 from vcd.state.records import seconds_of
 from vcd.timetravel.whatif.expectedpods import ExpectedPods
-from vcd.timetravel.whatif.workload import GroupLife, Unit, Workload
+from vcd.timetravel.whatif.logged_workload import GroupLife, Unit, Workload
 
 RECENT = 400
 """The number of recent jobs to draw from."""

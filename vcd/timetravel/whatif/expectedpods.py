@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-from vcd.model.codec import BadObject
 from vcd.model.controllers import GROUP_NAME, TASK_SPEC
 from vcd.model.objects import (
     Container,
@@ -16,11 +15,12 @@ from vcd.model.objects import (
     ResourceRequirements,
     altered,
 )
+from vcd.model.projection_codec import BadObject
 from vcd.model.quantity import format_resource
-from vcd.model.requests import PODS, pod_requests
-from vcd.state.cluster import ClusterState
+from vcd.model.resource_requests import PODS, pod_requests
+from vcd.state.cluster_state import ClusterState
 from vcd.state.records import GroupRecord, task_role
-from vcd.timetravel.whatif.workload import Unit, Workload
+from vcd.timetravel.whatif.logged_workload import Unit, Workload
 
 
 class ExpectedPods:

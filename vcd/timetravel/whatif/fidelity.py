@@ -11,10 +11,10 @@ from statistics import fmean, median
 
 import msgspec
 
-from vcd.model.words import SECOND, span_in_words
+from vcd.model.wording import SECOND, span_in_words
 from vcd.text.outcomes import SENTENCES, baseline_sentence, differing_jobs
-from vcd.timetravel.whatif.shifts import JobWaits
-from vcd.timetravel.whatif.workload import Workload
+from vcd.timetravel.whatif.logged_workload import Workload
+from vcd.timetravel.whatif.wait_shifts import JobWaits
 
 _SLACK = 10
 """Seconds within which a start at the log's end may not be recorded yet."""

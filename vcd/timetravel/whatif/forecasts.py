@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from vcd.model.words import SECOND, counted, some, span_in_words
-from vcd.scheduling.framework.reasons import Told
-from vcd.text.forecasts import FORECASTS
+from vcd.model.wording import SECOND, counted, some, span_in_words
+from vcd.scheduling.framework.declared_reasons import Told
+from vcd.text.forecast_templates import FORECASTS
 from vcd.text.outcomes import delay_sentence
-from vcd.text.reasons import reasons_text
-from vcd.text.times import clock
+from vcd.text.reason_sentences import reasons_text
+from vcd.text.time_formats import clock
 from vcd.timetravel.whatif.runtimes import HIGH, LOW, Estimate
 
 LONGER = 60 * SECOND

@@ -12,22 +12,22 @@ import msgspec
 
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
-from vcd.model.requests import names_in_order
-from vcd.model.words import counted, span_in_words
+from vcd.model.resource_requests import names_in_order
+from vcd.model.wording import counted, span_in_words
 from vcd.scheduling.configuration import read_policy
 from vcd.text.outcomes import SENTENCES, assumed_sentence
-from vcd.text.times import moment
-from vcd.timetravel.errors import NotFound
-from vcd.timetravel.times import session_at, span_of, time_of
-from vcd.timetravel.whatif.cluster import PERIOD
-from vcd.timetravel.whatif.conditions import FailCondition, MetricLimit, Unit, metric, read_condition
+from vcd.text.time_formats import moment
+from vcd.timetravel.log_times import session_at, span_of, time_of
+from vcd.timetravel.query_errors import NotFound
+from vcd.timetravel.whatif.fail_conditions import FailCondition, MetricLimit, Unit, metric, read_condition
 from vcd.timetravel.whatif.fidelity import Fidelity
-from vcd.timetravel.whatif.measure import GPU, Waits
+from vcd.timetravel.whatif.logged_workload import Workload
+from vcd.timetravel.whatif.run_measures import GPU, Waits
 from vcd.timetravel.whatif.runs import Run, Variant, allocatable_after, caveats, policy_of
 from vcd.timetravel.whatif.runtimes import Accuracy, accuracy
-from vcd.timetravel.whatif.shifts import Shift, WaitChanges, effect_of, largest, shifts_of
+from vcd.timetravel.whatif.simulated_cluster import PERIOD
 from vcd.timetravel.whatif.sweep import Stretch, Sweep, sweep
-from vcd.timetravel.whatif.workload import Workload
+from vcd.timetravel.whatif.wait_shifts import Shift, WaitChanges, effect_of, largest, shifts_of
 
 VERSION = 1
 """Version of the JSON document; additional fields do not change it."""

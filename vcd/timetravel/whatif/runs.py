@@ -11,26 +11,26 @@ import msgspec
 from vcd.diagnosis.diagnosedwaits import DiagnosedWait
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
-from vcd.model.codec import BadObject
 from vcd.model.objects import Node
-from vcd.model.requests import names_in_order
-from vcd.model.words import SECOND
+from vcd.model.projection_codec import BadObject
+from vcd.model.resource_requests import names_in_order
+from vcd.model.wording import SECOND
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.plugin import CALLS
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import plugins
 from vcd.state.records import NodeRecord
-from vcd.text.names import without_uid
+from vcd.text.job_names import without_uid
 from vcd.text.outcomes import SENTENCES
 from vcd.timetravel.history import object_in
-from vcd.timetravel.whatif.cluster import PERIOD, SimulatedCluster
+from vcd.timetravel.whatif.cluster_edits import Edits, edited
 from vcd.timetravel.whatif.delays import Delays
-from vcd.timetravel.whatif.edits import Edits, edited
 from vcd.timetravel.whatif.fidelity import Fidelity, fidelity
-from vcd.timetravel.whatif.measure import GPU, Course, JobRun, Measure, Waits
+from vcd.timetravel.whatif.logged_workload import Workload
+from vcd.timetravel.whatif.run_measures import GPU, Course, JobRun, Measure, Waits
 from vcd.timetravel.whatif.runtimes import Accuracy, RunTimes, accuracy
-from vcd.timetravel.whatif.shifts import Shift, WaitChanges, effect_of, largest, shifts_of
-from vcd.timetravel.whatif.workload import Workload
+from vcd.timetravel.whatif.simulated_cluster import PERIOD, SimulatedCluster
+from vcd.timetravel.whatif.wait_shifts import Shift, WaitChanges, effect_of, largest, shifts_of
 from vcd.timetravel.whatif.workloadreader import workload_of
 
 RECORDED = "recorded"

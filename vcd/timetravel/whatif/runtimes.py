@@ -20,11 +20,11 @@ from statistics import median
 import msgspec
 
 from vcd.model.objects import Pod
-from vcd.model.requests import pod_requests
-from vcd.model.words import SECOND
+from vcd.model.resource_requests import pod_requests
+from vcd.model.wording import SECOND
 from vcd.state.records import task_role
-from vcd.text.forecasts import FORECASTS
-from vcd.timetravel.whatif.workload import Unit, Workload, name_in_log
+from vcd.text.forecast_templates import FORECASTS
+from vcd.timetravel.whatif.logged_workload import Unit, Workload, name_in_log
 
 ENOUGH = 5
 """Ended jobs of a class that are needed to estimate from the class alone."""

@@ -17,16 +17,16 @@ from typing import Any
 import msgspec
 
 from vcd.model import events as ev
-from vcd.model.words import SECOND
+from vcd.model.wording import SECOND
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy
-from vcd.timetravel.parallel import Part, in_order
+from vcd.timetravel.process_pool import Part, in_order
 from vcd.timetravel.whatif.arrivals import Arrivals, ArrivedJob
-from vcd.timetravel.whatif.cluster import UNKNOWN_RUN, SimulatedCluster, SimulatedUnit
 from vcd.timetravel.whatif.delays import Delays
-from vcd.timetravel.whatif.measure import Measure
+from vcd.timetravel.whatif.logged_workload import Unit, Workload
+from vcd.timetravel.whatif.run_measures import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
-from vcd.timetravel.whatif.workload import Unit, Workload
+from vcd.timetravel.whatif.simulated_cluster import UNKNOWN_RUN, SimulatedCluster, SimulatedUnit
 
 PAIRED = 5
 """Runs that are repeated without the submitted jobs, to see the effect on others."""

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import msgspec
 
 from vcd.eventlog import LogError, LogReader
-from vcd.timetravel.parallel import ignoring_ctrl_c, processes, processors
-from vcd.timetravel.whatif.cluster import PERIOD
-from vcd.timetravel.whatif.edits import edited
+from vcd.timetravel.process_pool import ignoring_ctrl_c, processes, processors
+from vcd.timetravel.whatif.cluster_edits import edited
 from vcd.timetravel.whatif.fidelity import Fidelity, fidelity
-from vcd.timetravel.whatif.measure import GPU
+from vcd.timetravel.whatif.logged_workload import Workload
+from vcd.timetravel.whatif.run_measures import GPU
 from vcd.timetravel.whatif.runs import BASELINE, Run, Variant, policy_of, recorded, simulated
-from vcd.timetravel.whatif.workload import Workload
+from vcd.timetravel.whatif.simulated_cluster import PERIOD
 from vcd.timetravel.whatif.workloadreader import workload_of
 
 

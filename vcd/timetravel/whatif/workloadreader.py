@@ -2,7 +2,7 @@
 
 A unit is one place in a workload, held by one pod after the other. It begins with a pod, is bound, and ends. If a
 controller replaces the pod (after an eviction or a failure), `_place_of_another` continues the unit with the new pod;
-otherwise a replacement would count as additional work. Simulating the workload is the job of `cluster.py`.
+otherwise a replacement would count as additional work. Simulating the workload is the job of `simulated_cluster.py`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import msgspec
 
 from vcd.eventlog import Logged, LogReader
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup, PodGroupStatus, Queue, QueueStatus, altered
+from vcd.model.projection_codec import encode_payload
 from vcd.model.quantity import QuantityError
-from vcd.model.requests import pod_requests
+from vcd.model.resource_requests import pod_requests
 from vcd.model.status import Phase, phase_of
-from vcd.model.words import SECOND
-from vcd.state.cluster import ClusterState
+from vcd.model.wording import SECOND
+from vcd.state.cluster_state import ClusterState
 from vcd.state.records import QUEUE_ADMISSION_GATE, Settings, task_role
 from vcd.timetravel.history import History, object_in
-from vcd.timetravel.whatif.workload import (
+from vcd.timetravel.whatif.logged_workload import (
     EVICTED,
     GroupLife,
     Unit,

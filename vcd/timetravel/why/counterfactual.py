@@ -7,16 +7,16 @@ from typing import get_args
 
 import msgspec
 
-from vcd.model.words import counted, some
-from vcd.text.times import moment
-from vcd.text.trials import KINDS as KINDS_IN_WORDS
-from vcd.text.trials import SMALLEST
-from vcd.timetravel.differences import difference_from
+from vcd.model.wording import counted, some
+from vcd.text.time_formats import moment
+from vcd.text.trial_templates import KINDS as KINDS_IN_WORDS
+from vcd.text.trial_templates import SMALLEST
 from vcd.timetravel.history import History
-from vcd.timetravel.why.names import Kind
+from vcd.timetravel.plan_differences import difference_from
+from vcd.timetravel.why.change_search import Effect, FoundChange, Search, Tried
+from vcd.timetravel.why.job_waits import Wait, wait_of
+from vcd.timetravel.why.name_lookup import Kind
 from vcd.timetravel.why.snapshotchanges import Change, What
-from vcd.timetravel.why.trials import Effect, FoundChange, Search, Tried
-from vcd.timetravel.why.waits import Wait, wait_of
 
 MOST_DECISIONS = 200
 """Changed snapshots that are decided, at most."""

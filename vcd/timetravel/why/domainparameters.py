@@ -12,7 +12,7 @@ from vcd.diagnosis.funnel import Funnel
 from vcd.model.objects import HyperNode, NetworkTopology, altered
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.search.parts import Mask
-from vcd.scheduling.search.predicates.spread import HOSTNAME
+from vcd.scheduling.search.predicates.spread_predicate import HOSTNAME
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot

@@ -1,5 +1,5 @@
 """The facts of an episode, of a choice of a node, and of the state at the end, for the templates of
-`vcd.text.episodes`."""
+`vcd.text.episode_templates`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.quantity import QuantityError, format_resource
-from vcd.model.requests import pod_requests
-from vcd.model.words import counted, some, span_in_words
+from vcd.model.resource_requests import pod_requests
+from vcd.model.wording import counted, some, span_in_words
 from vcd.text.amounts import needs, quantities_text
-from vcd.text.episodes import EPISODES
-from vcd.text.reasons import gates_text, reasons_text
+from vcd.text.episode_templates import EPISODES
+from vcd.text.reason_sentences import gates_text, reasons_text
 from vcd.timetravel.why.jobepisodes import Episode, JobEpisodes, created_at
 from vcd.timetravel.why.placement import Placement, Rated
 

@@ -8,10 +8,10 @@ import msgspec
 
 from vcd.eventlog import LogError, LogReader
 from vcd.model.events import ObjectGone
-from vcd.text.sessions import SESSIONS
-from vcd.text.times import moment
-from vcd.timetravel.errors import NotFound
+from vcd.text.session_templates import SESSIONS
+from vcd.text.time_formats import moment
 from vcd.timetravel.history import WHOLE, History, LogWindow
+from vcd.timetravel.query_errors import NotFound
 from vcd.timetravel.why.episodefacts import (
     is_terminating,
     pending_seconds,
@@ -21,10 +21,10 @@ from vcd.timetravel.why.episodefacts import (
     sentence,
     state,
 )
+from vcd.timetravel.why.job_waits import every_wait
 from vcd.timetravel.why.jobepisodes import Episode, JobEpisodes
-from vcd.timetravel.why.names import Kind, named
+from vcd.timetravel.why.name_lookup import Kind, named
 from vcd.timetravel.why.placement import choices
-from vcd.timetravel.why.waits import every_wait
 
 CHOICES = 3
 """Pods of a job, per session, whose choice of a node is explained, at most."""

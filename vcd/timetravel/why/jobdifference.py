@@ -11,28 +11,28 @@ import numpy as np
 
 from vcd.model.objects import Pod, altered
 from vcd.model.reasons import shown
-from vcd.model.requests import format_sum
-from vcd.model.words import SECOND, rfc3339, some
+from vcd.model.resource_requests import format_sum
+from vcd.model.wording import SECOND, rfc3339, some
+from vcd.scheduling.framework.declared_reasons import all_told
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.framework.reasons import all_told
+from vcd.scheduling.framework.order_positions import precedence
 from vcd.scheduling.framework.registry import plugins
-from vcd.scheduling.framework.standing import precedence
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
-from vcd.text.reasons import reasons_text
-from vcd.text.tables import aligned
-from vcd.text.times import moment
-from vcd.text.trials import DIFFERENCES
-from vcd.timetravel.errors import NotFound
-from vcd.timetravel.fields import leaves, value_text
+from vcd.text.reason_sentences import reasons_text
+from vcd.text.text_table import aligned
+from vcd.text.time_formats import moment
+from vcd.text.trial_templates import DIFFERENCES
 from vcd.timetravel.history import History, LogWindow
-from vcd.timetravel.why.names import named
+from vcd.timetravel.object_fields import leaves, value_text
+from vcd.timetravel.query_errors import NotFound
+from vcd.timetravel.why.change_search import Trials
+from vcd.timetravel.why.job_waits import Wait, first_placement, wait_at, waits_of
+from vcd.timetravel.why.name_lookup import named
 from vcd.timetravel.why.snapshotchanges import in_queue, with_age, with_minimum, with_pods, with_priority
-from vcd.timetravel.why.trials import Trials
 from vcd.timetravel.why.verdict import verdict_on
-from vcd.timetravel.why.waits import Wait, first_placement, wait_at, waits_of
 
 MOST_DECISIONS = 50
 _TERMS = {

@@ -15,12 +15,12 @@ import msgspec
 from vcd.diagnosis.waittimeline import WaitSpan, WholeWait
 from vcd.eventlog import Logged
 from vcd.model import events as ev
-from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Pod, PodGroup
-from vcd.scheduling.framework.reasons import Told, all_told
-from vcd.state.cluster import ClusterState
+from vcd.model.projection_codec import BadObject, decode_payload
+from vcd.scheduling.framework.declared_reasons import Told, all_told
+from vcd.state.cluster_state import ClusterState
 from vcd.state.records import Settings
-from vcd.text.episodes import group_text
+from vcd.text.episode_templates import group_text
 from vcd.timetravel.why.placement import Placement
 
 What = Literal[

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from vcd.diagnosis.case import served_since
 from vcd.diagnosis.diagnosedwaits import NONE_SERVED, Diagnose, DiagnosedWait, diagnosed_waits
-from vcd.diagnosis.dominant import dominant
+from vcd.diagnosis.dominant_cause import dominant
+from vcd.diagnosis.group_wait import GroupWait
 from vcd.diagnosis.loggedtimeline import read_waits
-from vcd.diagnosis.waiting import GroupWait
+from vcd.diagnosis.waiting_job import served_since
 from vcd.diagnosis.waittimeline import WaitSpan, WholeWait
 from vcd.model import events as ev
 from vcd.model.diagnosis import Diagnosis
-from vcd.scheduling.closing import plan_of
 from vcd.scheduling.session.session import Session
+from vcd.scheduling.session_close import plan_of
 from vcd.timetravel.history import History
 from vcd.timetravel.joblines import JobLine
-from vcd.timetravel.logwriter import as_of
+from vcd.timetravel.log_standing import as_of
 from vcd.timetravel.why.verdict import diagnosed_at
 
 DIAGNOSED = 20

@@ -7,25 +7,25 @@ from typing import NamedTuple
 
 import msgspec
 
-from vcd.diagnosis.case import as_given, in_order
-from vcd.diagnosis.diagnosis import diagnosed
+from vcd.diagnosis.job_diagnosis import diagnosed
 from vcd.diagnosis.loggedtimeline import fold
+from vcd.diagnosis.waiting_job import as_given, in_order
 from vcd.diagnosis.waittimeline import Kind, Reasons, WaitSpan, WaitTimeline, WholeWait, clipped
 from vcd.eventlog import LogError, Logged, SessionInfo
 from vcd.model.diagnosis import Diagnosis
 from vcd.model.objects import PodGroup
 from vcd.model.reasons import Cause
-from vcd.model.words import SECOND, counted, span_in_words
+from vcd.model.wording import SECOND, counted, span_in_words
 from vcd.text.causes import said, shortened
-from vcd.text.lost import LOST
+from vcd.text.lost_hours_templates import LOST
 from vcd.text.remedies import remedy_of
-from vcd.text.times import moment
-from vcd.timetravel.errors import NotFound
+from vcd.text.time_formats import moment
 from vcd.timetravel.history import History, object_in
-from vcd.timetravel.logwriter import as_of
+from vcd.timetravel.log_standing import as_of
+from vcd.timetravel.query_errors import NotFound
 from vcd.timetravel.why.counterfactual import smallest_change
+from vcd.timetravel.why.job_waits import wait_at
 from vcd.timetravel.why.verdict import served_between
-from vcd.timetravel.why.waits import wait_at
 
 FIRST = 5
 """Causes in the answer, at most."""

@@ -9,31 +9,31 @@ import msgspec
 import numpy as np
 
 from vcd.diagnosis.funnel import Funnel
+from vcd.diagnosis.group_wait import pending_task, task_without_node
 from vcd.diagnosis.holders import KEPT, Holder, amount_of, held_in, holders_of
-from vcd.diagnosis.waiting import pending_task, task_without_node
 from vcd.model import events as ev
 from vcd.model.quantity import format_resource
 from vcd.model.reasons import Reason
-from vcd.model.requests import format_sum
+from vcd.model.resource_requests import format_sum
 from vcd.model.status import TaskStatus
+from vcd.scheduling.framework.declared_reasons import keeps_back, told
 from vcd.scheduling.framework.framework import trace_of
 from vcd.scheduling.framework.quotas import OF_THE_CLUSTER
-from vcd.scheduling.framework.reasons import keeps_back, told
 from vcd.scheduling.framework.registry import limits_of
 from vcd.scheduling.framework.trace import Trace
 from vcd.scheduling.session.nodes import Ints, room_needed
 from vcd.scheduling.session.nodeview import NodeView
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.text.reasons import reason_text
-from vcd.text.times import moment
-from vcd.text.victims import spared_in_words
+from vcd.text.reason_sentences import reason_text
+from vcd.text.spared_victims import spared_in_words
+from vcd.text.time_formats import moment
 from vcd.timetravel.history import History
-from vcd.timetravel.why.domains import NearDomain, near_domains
-from vcd.timetravel.why.names import Kind, named
+from vcd.timetravel.why.job_waits import Wait, wait_of
+from vcd.timetravel.why.name_lookup import Kind, named
+from vcd.timetravel.why.near_domains import NearDomain, near_domains
 from vcd.timetravel.why.queueplace import QueuePlace, place_in_queue
-from vcd.timetravel.why.waits import Wait, wait_of
 
 _UNASKED = int(np.iinfo(np.int64).min)
 """The value in ``room_needed`` for a resource that is not requested."""

@@ -10,10 +10,10 @@ import numpy as np
 
 from vcd.model.objects import Guarantee, altered
 from vcd.model.quantity import format_resource, is_disk_or_huge_pages, per_unit
-from vcd.model.requests import CPU, MEMORY
+from vcd.model.resource_requests import CPU, MEMORY
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.quotas import Amounts, Quota
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.snapshot import Snapshot

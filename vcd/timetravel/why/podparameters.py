@@ -14,8 +14,8 @@ from vcd.model.objects import PodSpec
 from vcd.model.reasons import Cause
 from vcd.model.selectors import EQUAL, EXISTS, IN, Toleration, tolerates
 from vcd.scheduling.search.parts import Mask
-from vcd.scheduling.search.predicates.node import CORDON, HARD_EFFECTS, required_nodes, taint_clause
-from vcd.scheduling.search.predicates.spread import HARD
+from vcd.scheduling.search.predicates.node_predicates import CORDON, HARD_EFFECTS, required_nodes, taint_clause
+from vcd.scheduling.search.predicates.spread_predicate import HARD
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from vcd.diagnosis.diagnosedwaits import DiagnosedWait
-from vcd.model.requests import CPU, MEMORY, PODS
-from vcd.model.words import counted, some, span_in_words
+from vcd.model.resource_requests import CPU, MEMORY, PODS
+from vcd.model.wording import counted, some, span_in_words
 from vcd.text.amounts import number, resource_name
-from vcd.text.queues import QUEUES
-from vcd.text.tables import aligned
+from vcd.text.queue_templates import QUEUES
+from vcd.text.text_table import aligned
 from vcd.timetravel.queuestatistics import QueueStatistics
 from vcd.timetravel.why.queuewaits import WaitedFor, WaitingJob
-from vcd.timetravel.why.sessions import EvictedPod
+from vcd.timetravel.why.session_explanation import EvictedPod
 
 _LAST = 5
 """The last evictions that are listed."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from vcd.diagnosis.waiting import pending_task
+from vcd.diagnosis.group_wait import pending_task
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.text.amounts import main_resource, number
 from vcd.timetravel.queuestatistics import queue_statistics
-from vcd.timetravel.why.orders import waiting_in_order
+from vcd.timetravel.why.order_explanation import waiting_in_order
 
 BEFORE = 3
 """Jobs ahead that are named, at most."""

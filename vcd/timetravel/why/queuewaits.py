@@ -23,14 +23,14 @@ from vcd.diagnosis.loggedtimeline import fold, group_queue
 from vcd.diagnosis.waittimeline import WaitSpan, WaitTimeline
 from vcd.eventlog import Logged, LogReader, SessionInfo
 from vcd.model import events as ev
-from vcd.model.codec import BadObject
 from vcd.model.objects import ROOT_QUEUE, Pod, Queue
-from vcd.scheduling.framework.reasons import all_told, keeps_back
-from vcd.state.cluster import ClusterState
+from vcd.model.projection_codec import BadObject
+from vcd.scheduling.framework.declared_reasons import all_told, keeps_back
+from vcd.state.cluster_state import ClusterState
 from vcd.state.records import QueueRecord, Settings
-from vcd.text.reasons import reasons_text
+from vcd.text.reason_sentences import reasons_text
 from vcd.timetravel.history import object_in
-from vcd.timetravel.why.sessions import EvictedPod, evicted_by, kinds_of
+from vcd.timetravel.why.session_explanation import EvictedPod, evicted_by, kinds_of
 
 T = TypeVar("T")
 StateAt = Callable[[int], ClusterState]

@@ -15,16 +15,16 @@ import numpy as np
 
 from vcd.model.objects import Node, Object, ObjectMeta, PodSpec, PriorityClass, Queue, altered
 from vcd.model.quantity import format_resource
-from vcd.model.requests import resource_values
+from vcd.model.resource_requests import resource_values
 from vcd.model.status import TaskStatus
-from vcd.scheduling.search.predicates.node import CORDON
-from vcd.scheduling.search.predicates.spread import HOSTNAME
-from vcd.state.content import GONE
-from vcd.state.facts import NodeFacts
+from vcd.scheduling.search.predicates.node_predicates import CORDON
+from vcd.scheduling.search.predicates.spread_predicate import HOSTNAME
 from vcd.state.interning import Pages
+from vcd.state.node_facts import NodeFacts
 from vcd.state.records import GroupRecord, NodeRecord, QueueRecord, Shape
 from vcd.state.snapshot import Snapshot
-from vcd.text.trials import CHANGES
+from vcd.state.snapshot_content import GONE
+from vcd.text.trial_templates import CHANGES
 
 What = Literal["cordon", "label", "toleration", "term", "tier", "quota", "priority", "minimum", "room", "job", "node"]
 """The kinds of change, the cheapest first: a single command, then a quota taken from others, then hardware."""
@@ -85,7 +85,8 @@ def with_queue(snapshot: Snapshot, queue: Queue) -> Snapshot:
 
 
 def with_resources(snapshot: Snapshot, name: str, more: Mapping[str, int]) -> Snapshot:
-    """Return a snapshot with more allocatable on a node, by resource in the units of ``vcd.model.requests``."""
+    """Return a snapshot with more allocatable on a node, by resource in the units of
+    ``vcd.model.resource_requests``."""
 
     def changed(node: Node) -> Node:
         offered = node.status.allocatable or node.status.capacity

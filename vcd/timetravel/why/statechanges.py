@@ -8,11 +8,11 @@ import msgspec
 
 from vcd.model import events as ev
 from vcd.model.objects import Object, Pod
-from vcd.model.words import counted, some
-from vcd.state.cluster import ClusterState
-from vcd.text.sessions import SESSIONS
-from vcd.timetravel.fields import changed_fields, value_text
+from vcd.model.wording import counted, some
+from vcd.state.cluster_state import ClusterState
+from vcd.text.session_templates import SESSIONS
 from vcd.timetravel.history import History
+from vcd.timetravel.object_fields import changed_fields, value_text
 
 NAMED = 4
 """Keys that a line names, at most; the data has all of them."""

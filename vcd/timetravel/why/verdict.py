@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from vcd.diagnosis.case import Served, served
-from vcd.diagnosis.diagnosis import diagnosed, pods_missing
-from vcd.diagnosis.dominant import dominant
+from vcd.diagnosis.dominant_cause import dominant
 from vcd.diagnosis.funnel import Funnel
-from vcd.diagnosis.waiting import pending_task
+from vcd.diagnosis.group_wait import pending_task
+from vcd.diagnosis.job_diagnosis import diagnosed, pods_missing
+from vcd.diagnosis.waiting_job import Served, served
 from vcd.diagnosis.waittimeline import WaitSpan, WholeWait
-from vcd.eventlog.reader import LAST
+from vcd.eventlog.log_reader import LAST
 from vcd.model.diagnosis import Diagnosis, FunnelLine
 from vcd.model.events import ObjectGone
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.status import Phase
-from vcd.model.words import SECOND, span_in_words
+from vcd.model.wording import SECOND, span_in_words
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.framework.standing import precedence
+from vcd.scheduling.framework.order_positions import precedence
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.records import seconds_of
 from vcd.text.causes import JOBS, cut, said, shortened
-from vcd.text.names import ANOTHER
+from vcd.text.job_names import ANOTHER
 from vcd.text.remedies import remedy_of
-from vcd.text.times import moment
-from vcd.timetravel.errors import NotFound
+from vcd.text.time_formats import moment
 from vcd.timetravel.history import WHOLE, History, LogWindow, object_in
-from vcd.timetravel.why.waits import first_placement, wait_at
+from vcd.timetravel.query_errors import NotFound
+from vcd.timetravel.why.job_waits import first_placement, wait_at
 
 if TYPE_CHECKING:
     from vcd.timetravel.why.counterfactual import Counterfactual

@@ -10,9 +10,9 @@ import numpy as np
 
 from vcd.model.objects import ROOT_QUEUE
 from vcd.model.reasons import MEND_NAMED, Amount, Cause, Reason, ReasonCode
-from vcd.scheduling.eviction.room import EvictionContext
-from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
+from vcd.scheduling.eviction.victim_search import EvictionContext
 from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.freeable_resources import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.guarantees import attainable
 from vcd.scheduling.framework.ledger import QueueLedger, usage_by_queue
 from vcd.scheduling.framework.order import PRIORITY, Label, labelled, plain, yes_or_no
@@ -20,18 +20,18 @@ from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.queueaccounts import UNLIMITED, Resources
 from vcd.scheduling.framework.shares import HAS_DESERVED, VOLCANO_SHARES, Attempts, KeepsShares, contradictions
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, victim_rule
-from vcd.scheduling.plugins.capacity.accounts import (
+from vcd.scheduling.plugins.capacity.capacity_accounts import (
     Account,
     Reservations,
     request_of,
     set_flat_limits,
     set_wishes,
 )
-from vcd.scheduling.plugins.capacity.reclaim import Reclaim
-from vcd.scheduling.plugins.capacity.tree import Rank, Standing, check_amounts, link, set_limits
+from vcd.scheduling.plugins.capacity.queue_tree import Rank, Standing, check_amounts, link, set_limits
+from vcd.scheduling.plugins.capacity.reclaimable import Reclaim
 from vcd.scheduling.session.gauges import Gauge, queue_gauge, resource_gauges_of
-from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Problem
+from vcd.scheduling.session.object_problems import Problem
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE

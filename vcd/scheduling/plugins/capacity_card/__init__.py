@@ -11,28 +11,28 @@ from vcd.model.events import Waiting
 from vcd.model.objects import Object, Pod
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import TaskStatus
-from vcd.scheduling.eviction.room import EvictionContext
-from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
+from vcd.scheduling.eviction.victim_search import EvictionContext
 from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.freeable_resources import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.quotas import QueueLimit
 from vcd.scheduling.framework.shares import VOLCANO_SHARES, KeepsShares
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, victim_rule
-from vcd.scheduling.plugins.capacity_card.account import BASIC, CardAccount, CardReservations, QuotaAmounts, add_to
-from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, MILLI, QUOTA, REQUEST, Names
-from vcd.scheduling.plugins.capacity_card.cards import cards_of
-from vcd.scheduling.plugins.capacity_card.choice import CardModel, CardOrder
-from vcd.scheduling.plugins.capacity_card.ledger import CardLedger
-from vcd.scheduling.plugins.capacity_card.quota import CARDS, limits_of
-from vcd.scheduling.plugins.capacity_card.reclaim import BeyondEntitlement, Entitlements
-from vcd.scheduling.plugins.capacity_card.releasing import QuotaFreed
-from vcd.scheduling.plugins.capacity_card.requests import CardRequest
-from vcd.scheduling.plugins.capacity_card.rest import GangRests
+from vcd.scheduling.plugins.capacity_card.card_account import BASIC, CardAccount, CardReservations, QuotaAmounts, add_to
+from vcd.scheduling.plugins.capacity_card.card_annotations import CARD_NAME, MILLI, QUOTA, REQUEST, Names
+from vcd.scheduling.plugins.capacity_card.card_ledger import CardLedger
+from vcd.scheduling.plugins.capacity_card.card_model_rules import CardModel, CardOrder
+from vcd.scheduling.plugins.capacity_card.card_quota import CARDS, limits_of
+from vcd.scheduling.plugins.capacity_card.card_requests import CardRequest
+from vcd.scheduling.plugins.capacity_card.entitlements import BeyondEntitlement, Entitlements
+from vcd.scheduling.plugins.capacity_card.gang_card_needs import GangRests
+from vcd.scheduling.plugins.capacity_card.node_cards import cards_of
+from vcd.scheduling.plugins.capacity_card.releasing_quota import QuotaFreed
 from vcd.scheduling.search.parts import Predicate, Score
 from vcd.scheduling.session.gauges import Gauge, queue_gauge, resource_gauges
-from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Problem
+from vcd.scheduling.session.object_problems import Problem
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import GroupRecord

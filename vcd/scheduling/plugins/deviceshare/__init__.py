@@ -15,13 +15,13 @@ from vcd.scheduling.framework.arguments import Argument, ArgumentError, Argument
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.plugins.deviceshare import gpushare, vgpu
 from vcd.scheduling.plugins.deviceshare.assignments import Assignments
-from vcd.scheduling.plugins.deviceshare.cards import Cards, Piece, PodRequest, Request
-from vcd.scheduling.plugins.deviceshare.limits import CardLimits
-from vcd.scheduling.plugins.deviceshare.nodes import CardScore, OneAtATime, SharedCards
+from vcd.scheduling.plugins.deviceshare.card_limits import CardLimits
+from vcd.scheduling.plugins.deviceshare.shared_card_rules import CardScore, OneAtATime, SharedCards
+from vcd.scheduling.plugins.deviceshare.shared_cards import Cards, Piece, PodRequest, Request
 from vcd.scheduling.plugins.deviceshare.sharing import Fittings, Sharing
 from vcd.scheduling.search.parts import ANY_KEY, Mask, Predicate, Score
 from vcd.scheduling.session.gauges import Gauge
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vcd.model.objects import Node
-from vcd.model.words import SECOND
+from vcd.model.wording import SECOND
 from vcd.scheduling.plugins.deviceshare import gpushare, vgpu
 from vcd.scheduling.search.parts import Mask
-from vcd.state.facts import NodeFacts
+from vcd.state.node_facts import NodeFacts
 from vcd.state.records import seconds_of
 
 EXPIRES = 5 * 60

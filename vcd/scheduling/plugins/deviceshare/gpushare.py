@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from vcd.model.objects import Container, Node, PodSpec
 from vcd.model.quantity import QuantityError, parse_units
-from vcd.scheduling.plugins.deviceshare.cards import Card, Cards, Piece, Request
+from vcd.scheduling.plugins.deviceshare.shared_cards import Card, Cards, Piece, Request
 
 GPU_MEMORY = "volcano.sh/gpu-memory"
 GPU_NUMBER = "volcano.sh/gpu-number"

@@ -12,7 +12,7 @@ from functools import cache, partial
 import numpy as np
 import numpy.typing as npt
 
-from vcd.scheduling.plugins.deviceshare.cards import (
+from vcd.scheduling.plugins.deviceshare.shared_cards import (
     FULL,
     MIG,
     POINT,

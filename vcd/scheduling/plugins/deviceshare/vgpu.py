@@ -12,7 +12,7 @@ import yaml
 from vcd.model.kinds import Kind
 from vcd.model.objects import Container, Node, Object, PodSpec, Projected, Quantities
 from vcd.model.quantity import QuantityError, parse_milli
-from vcd.scheduling.plugins.deviceshare.cards import (
+from vcd.scheduling.plugins.deviceshare.shared_cards import (
     FULL,
     HAMI_CORE,
     MIG,

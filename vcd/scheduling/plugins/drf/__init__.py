@@ -12,7 +12,7 @@ from vcd.scheduling.framework.order import SHARE, Label, labelled, plain
 from vcd.scheduling.framework.victims import Allowance, victim_rule
 from vcd.scheduling.plugins.drf.hierarchy import HIERARCHY, WEIGHTS, Hierarchy, Rank
 from vcd.scheduling.session.gauges import JobGauge
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.sums import plus

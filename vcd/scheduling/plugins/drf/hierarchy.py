@@ -14,7 +14,7 @@ from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.order import LiveKey
 from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.session.nodes import Ints
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.sums import sum_of, sums_by

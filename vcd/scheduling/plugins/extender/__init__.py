@@ -10,7 +10,7 @@ from vcd.scheduling.framework.arguments import Argument, format_duration
 from vcd.scheduling.framework.plugin import CALLS, Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import victim_rule
-from vcd.scheduling.plugins.extender.calls import (
+from vcd.scheduling.plugins.extender.extender_calls import (
     EnqueueableAnswer,
     EventAnswer,
     Extender,
@@ -19,7 +19,8 @@ from vcd.scheduling.plugins.extender.calls import (
     ReadyAnswer,
     VictimsAnswer,
 )
-from vcd.scheduling.plugins.extender.nodes import (
+from vcd.scheduling.plugins.extender.extender_encoding import Wire
+from vcd.scheduling.plugins.extender.extender_rules import (
     UNANSWERED,
     ExtenderPredicate,
     ExtenderPriorities,
@@ -27,12 +28,11 @@ from vcd.scheduling.plugins.extender.nodes import (
     ExtenderSession,
     Progress,
 )
-from vcd.scheduling.plugins.extender.wire import Wire
 from vcd.scheduling.search.parts import Predicate, Score
 from vcd.scheduling.session.gauges import Gauge
+from vcd.scheduling.session.object_problems import Problem
 from vcd.scheduling.session.outside import without_user_info
-from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Problem
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import Shape

@@ -9,28 +9,28 @@ import numpy as np
 from vcd.model.events import Waiting
 from vcd.model.objects import HyperNode
 from vcd.model.reasons import Cause, Reason, ReasonCode
-from vcd.model.requests import CPU, MEMORY
+from vcd.model.resource_requests import CPU, MEMORY
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.domainsearch import NO_DOMAIN, Capacity
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.plugins.network_topology_aware.fill import DomainFill
-from vcd.scheduling.plugins.network_topology_aware.limits import NO_LIMITS, Limits, Unit, limits_of
-from vcd.scheduling.plugins.network_topology_aware.parts import (
+from vcd.scheduling.plugins.network_topology_aware.domain_fill import DomainFill
+from vcd.scheduling.plugins.network_topology_aware.domain_rules import (
     HIGHEST,
     Closeness,
     FillOfDomains,
     WithinDomain,
     unit_of,
 )
-from vcd.scheduling.plugins.network_topology_aware.positions import Positions, UnitPositions
+from vcd.scheduling.plugins.network_topology_aware.pod_domains import Positions, UnitPositions
+from vcd.scheduling.plugins.network_topology_aware.tier_limits import NO_LIMITS, Limits, Unit, limits_of
 from vcd.scheduling.search.parts import Mask, Predicate, Score, Scores
 from vcd.scheduling.session.nodes import Ints
-from vcd.scheduling.session.reasons import Problem
+from vcd.scheduling.session.object_problems import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.scheduling.topology.scope import scope_of
+from vcd.scheduling.topology.domain_scope import scope_of
 from vcd.scheduling.topology.tree import Domain, Tree, declared_by_labels, declared_by_objects
 
 _RESOURCE = "hypernode.binpack.resources.<resource>"

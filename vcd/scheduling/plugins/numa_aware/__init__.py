@@ -29,7 +29,7 @@ from vcd.scheduling.plugins.numa_aware.cpus import (
     write_cpus,
 )
 from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores
-from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.search.predicates.node_predicates import at_rows
 from vcd.scheduling.session.nodes import Ints, Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
-from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.demand import demand_of
+from vcd.scheduling.framework.freeable_resources import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.guarantees import attainable
 from vcd.scheduling.framework.ledger import QueueLedger, allocated_by_queue, usage_by_queue
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
@@ -24,11 +24,11 @@ from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.queueaccounts import UNLIMITED, QueueAccount, Resources
 from vcd.scheduling.framework.shares import VOLCANO_SHARES, Attempts, KeepsShares, contradictions
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, victim_rule
-from vcd.scheduling.plugins.proportion.reachable import Reach
+from vcd.scheduling.plugins.proportion.reachable_resources import Reach
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.gauges import Gauge, queue_gauge, resource_gauges_of
-from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Problem
+from vcd.scheduling.session.object_problems import Problem
+from vcd.scheduling.session.queue_view import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.holds import Hold, HoldKind

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vcd.model.status import TaskStatus
-from vcd.model.words import SECOND
+from vcd.model.wording import SECOND
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues, parse_arguments
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.usage_samples import USAGE, known_usage
-from vcd.scheduling.plugins.rescheduling.rebalance import (
+from vcd.scheduling.plugins.rescheduling.low_node_utilization import (
     LOW_NODE_UTILIZATION,
     OFFLINE_ONLY,
     ORDERS,

@@ -11,14 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from vcd.model.quantity import to_volcanos_unit
-from vcd.model.requests import CPU, LARGEST_SUM, MEMORY
+from vcd.model.resource_requests import CPU, LARGEST_SUM, MEMORY
 from vcd.model.status import ALLOCATED_STATUSES
 from vcd.scheduling.search.parts import Scores
 from vcd.scheduling.session.nodes import Ints, Usage
 from vcd.scheduling.session.views import Task
-from vcd.state.content import GONE
 from vcd.state.interning import NO_ROW
 from vcd.state.records import TASK_SPEC, Shape
+from vcd.state.snapshot_content import GONE
 from vcd.state.sums import sums_up_to
 
 AFFINITY = "volcano.sh/task-topology-affinity"

@@ -9,7 +9,7 @@ import numpy as np
 
 from vcd.model.quantity import QuantityError
 from vcd.model.reasons import Cause, Reason, ReasonCode
-from vcd.model.requests import CPU, MEMORY, resource_values
+from vcd.model.resource_requests import CPU, MEMORY, resource_values
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues, read_arguments
 from vcd.scheduling.framework.framework import framework_of
@@ -18,7 +18,7 @@ from vcd.scheduling.framework.policy import METRICS
 from vcd.scheduling.framework.usage_samples import USAGE, known_usage
 from vcd.scheduling.plugins.usage.estimates import ESTIMATOR, Estimate, Estimator, Floats, Load, Rows
 from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores
-from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.search.predicates.node_predicates import at_rows
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session

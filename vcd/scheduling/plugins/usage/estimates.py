@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from vcd.model.objects import PodSpec
 from vcd.model.quantity import QuantityError, resource_value
-from vcd.model.requests import CPU, MEMORY
+from vcd.model.resource_requests import CPU, MEMORY
 from vcd.scheduling.framework.arguments import Argument
 from vcd.state.records import Shape
 

@@ -28,7 +28,7 @@ from vcd.model.selectors import IN, LabelSelector, NodeSelectorRequirement, Node
 from vcd.model.status import TaskStatus
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.search.predicates.freevolumes import NONE, ChosenVolumes, ClassVolumes, reaches, size_of
-from vcd.scheduling.search.predicates.node import matching
+from vcd.scheduling.search.predicates.node_predicates import matching
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task

@@ -14,9 +14,9 @@ from vcd.model.objects import PersistentVolume, PersistentVolumeClaim, Quantitie
 from vcd.model.quantity import QuantityError, parse_units
 from vcd.model.selectors import IN, LabelSelector, NodeSelectorTerm
 from vcd.scheduling.search.parts import Mask
-from vcd.scheduling.search.predicates.node import matching
+from vcd.scheduling.search.predicates.node_predicates import matching
 from vcd.scheduling.session.nodes import Ints
-from vcd.state.facts import NodeFacts
+from vcd.state.node_facts import NodeFacts
 
 ChosenVolumes = npt.NDArray[np.int64]
 """Per node the number of the volume that a claim would be bound to, -1 for none."""

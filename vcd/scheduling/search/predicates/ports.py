@@ -9,11 +9,11 @@ import numpy as np
 
 from vcd.model.objects import Pod, PodSpec
 from vcd.model.reasons import Cause, Reason, ReasonCode
-from vcd.scheduling.search.domains import Domains, Sums
+from vcd.scheduling.search.domain_counts import Domains, Sums
 from vcd.scheduling.search.parts import Mask, Predicate, Reads, Rows
-from vcd.scheduling.search.placed import PlacedCounts
+from vcd.scheduling.search.placed_counts import PlacedCounts
 from vcd.scheduling.search.podindex import PodIndex, SessionCounts, index_of
-from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.search.predicates.node_predicates import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task

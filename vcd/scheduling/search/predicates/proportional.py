@@ -10,7 +10,7 @@ import numpy as np
 
 from vcd.model.quantity import per_unit
 from vcd.model.reasons import Cause, Reason, ReasonCode
-from vcd.model.requests import CPU, MEMORY
+from vcd.model.resource_requests import CPU, MEMORY
 from vcd.scheduling.search.parts import Mask, Predicate, Reads
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session

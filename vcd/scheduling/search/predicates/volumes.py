@@ -23,11 +23,11 @@ from vcd.scheduling.search.predicates.claims import (
     claim_fault,
     class_of,
 )
-from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.search.predicates.node_predicates import at_rows
 from vcd.scheduling.session.nodes import Ints, Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
-from vcd.state.facts import NO_VALUE, NodeFacts
+from vcd.state.node_facts import NO_VALUE, NodeFacts
 
 ZONE_LABELS = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
