@@ -24,7 +24,8 @@ class Missing(Exception):
 
 @dataclass(frozen=True)
 class Module:
-    """Programs of one Go module, by name and package, built in the folder of ``go/`` that pins its version.
+    """Programs of one Go module, by name and package, built in the folder of ``go/`` that pins its version. A program
+    named ``.test`` has the tests of its package.
 
     ``stamped`` is the variable that a release's version is linked into, ``chart`` where the module has a Helm chart.
     """
@@ -72,7 +73,8 @@ class Module:
         for name in wanted:
             print(f"building {name} {self.version} into {self.built}", flush=True)  # noqa: T201 - make shows it
             partial = self.built / f".{name}-{os.getpid()}"
-            self._go("build", "-mod=readonly", "-ldflags", self._linked(), "-o", str(partial), self.programs[name])
+            command = ("test", "-c") if name.endswith(".test") else ("build",)
+            self._go(*command, "-mod=readonly", "-ldflags", self._linked(), "-o", str(partial), self.programs[name])
             partial.replace(self.built / name)
         if self.chart and not (self.built / "chart").is_dir():
             source = self._go("list", "-mod=readonly", "-m", "-f", "{{.Dir}}", self.module).strip()
@@ -97,7 +99,8 @@ KUBERNETES = Module(
 VOLCANO = Module(
     "volcano",
     "volcano.sh/volcano",
-    {f"vc-{name}": f"volcano.sh/volcano/cmd/{name}" for name in ("controller-manager", "webhook-manager", "scheduler")},
+    {f"vc-{name}": f"volcano.sh/volcano/cmd/{name}" for name in ("controller-manager", "webhook-manager", "scheduler")}
+    | {"hypernode.test": "volcano.sh/volcano/test/e2e/hypernode"},
     chart="installer/helm/chart/volcano",
 )
 
