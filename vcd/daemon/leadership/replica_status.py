@@ -1,7 +1,7 @@
 """Publishes in a file next to the log whether this replica leads, follows or is cut off, for the page and ``vcd top``.
 
-The file's format and location are in `vcd.eventlog.writer_status`. Readers treat an old file as unknown, so it is rewritten
-once per second, by the machine's clock.
+The file's format and location are in `vcd.eventlog.writer_status`. Readers treat an old file as unknown, so it is
+rewritten once per second, by the machine's clock.
 """
 
 from __future__ import annotations
