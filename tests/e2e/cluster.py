@@ -294,7 +294,7 @@ class Daemon:
 
     def identities(self) -> set[str]:
         """The names under which it led."""
-        return {line["identity"] for line in self.lines("leading")}
+        return {line["identity"] for line in self.lines("leadership_won")}
 
     def sessions(self) -> list[ev.SessionDecided]:
         """The sessions in its log."""

@@ -95,7 +95,7 @@ async def test_a_bind_in_flight_at_the_takeover_is_not_missed(tmp_path: Path) ->
             await until(lambda: len(held) == 4)
             first.signal(signal.SIGSTOP)
             second = await cluster.start("b")
-            await until(lambda: cluster.leader() is not None and second.lines("leading"))
+            await until(lambda: cluster.leader() is not None and second.lines("leadership_won"))
             taken = time.monotonic()
             held.release()  # within the request time-out that the new leader waits out
         more = cluster.submit("second", 4)

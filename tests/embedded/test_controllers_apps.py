@@ -184,7 +184,8 @@ def test_replacing_a_pod_costs_the_same_however_many_ended(sim: Simulated) -> No
         return calls
 
     replace(5)
-    assert replace(10) == replace(10)
+    first, second = replace(10), replace(10)
+    assert second - first < 10  # a look at each of the ended pods would make 100 more; a cache miss makes one
 
 
 def test_a_paused_deployment_does_not_roll(sim: Simulated) -> None:

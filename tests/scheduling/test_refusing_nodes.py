@@ -264,7 +264,8 @@ def test_the_reason_names_the_nodes() -> None:
     world = Nodes(node("n1", cpu=1), node("n2", cpu=1), gang("g", 1, cpu=1), refuses=at("n1", "n2"))
     world.run(1)
     world.cycle()
-    assert "on other nodes than n1, n2 first: a webhook denied it" in world.reasons("g")
+    assert "a webhook denied it; it is tried again at" in world.reasons("g")
+    assert "on nodes other than n1, n2 first" in world.reasons("g")
 
 
 @pytest.mark.parametrize("refusing", [("n1",), ("n1", "n2"), ("n1", "n2", "n3")])
