@@ -33,7 +33,7 @@ tiers:
   - name: network-topology-aware
 """
 NODES = 8
-SPECS = [f"Case {number}[.]" for number in range(1, 10)] if WIDE else ["Case (1.2|2.1|9.1):"]
+SPECS = [f"Case {number}[.]" for number in range(1, 10)] if WIDE else ["Case 1.2:"]
 """All before a release: each takes a minute, in most of which Volcano waits for the end of its namespace."""
 
 

@@ -39,7 +39,7 @@ def commands(text: str) -> Iterator[str]:
     """The commands in its code blocks, one each."""
     for block in re.findall(r"^ *```(?:sh)?\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
         lines = re.sub(r"\\\n\s*", "", textwrap.dedent(block)).splitlines()
-        yield from (line for line in lines if line.strip())
+        yield from (line for line in lines if line.strip() and not line.startswith("#"))
 
 
 async def run(plane: ControlPlane, command: str, folder: Path) -> str:
@@ -115,7 +115,8 @@ async def test_vcd_takes_vc_schedulers_place_and_gives_it_back(volcano: ControlP
 
         for command in (named, check, plan):
             await run(volcano, command, checkout)
-        begin, beside, end = shadow
+        begin, beside, end, *stop = shadow
+        assert stop == [upgrade, patch, wait]
         await run(volcano, begin, checkout)
         assert "successfully rolled out" in await run(volcano, beside, checkout)
         assert (replicas(cluster, "vcd-scheduler"), replicas(cluster, THEIRS)) == (1, 1)
