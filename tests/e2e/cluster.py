@@ -48,6 +48,8 @@ NAMESPACE = "volcano-system"
 LEASES = "leases.coordination.k8s.io"
 GROUPS = "podgroups.scheduling.volcano.sh"
 QUEUES = "queues.scheduling.volcano.sh"
+WON = ("leadership_won", "leading")
+"""What a replica logs when it wins the Lease, then when it decides. Earlier versions log the second for both."""
 LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD, REQUEST_TIMEOUT = 6.0, 4.0, 0.3, 1.6
 SHORT = (
     f"--leader-elect-lease-duration={LEASE_DURATION:g}s",
@@ -294,7 +296,7 @@ class Daemon:
 
     def identities(self) -> set[str]:
         """The names under which it led."""
-        return {line["identity"] for line in self.lines("leadership_won")}
+        return {line["identity"] for event in WON for line in self.lines(event)}
 
     def sessions(self) -> list[ev.SessionDecided]:
         """The sessions in its log."""
@@ -620,8 +622,8 @@ class Cluster:
 def _decides(daemon: Daemon) -> bool:
     """Whether its last word on leadership is that it decides: the Lease is won, then the service decides."""
     events = [line["event"] for line in daemon.lines()]
-    last = [event for event in events if event in ("leadership_won", "leading", "leadership_lost")][-2:]
-    return last == ["leadership_won", "leading"]
+    last = [event for event in events if event in (*WON, "leadership_lost")][-2:]
+    return last[1:] == ["leading"] and last[0] in WON
 
 
 def cpu_of(obj: Obj) -> int:
