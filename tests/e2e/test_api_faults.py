@@ -174,6 +174,7 @@ async def test_whatever_becomes_of_the_watches_nothing_is_missed(tmp_path: Path)
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(3)
         await cluster.started("a", E2E_SILENCE="2")
+        await until(lambda: len(cluster.server.open_watches()) > 5)
         assert cluster.server.cut_watches() > 5
         await cluster.until_bound(cluster.submit("cut", 8))
         await until(lambda: len(cluster.server.open_watches()) > 5)
