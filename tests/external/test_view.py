@@ -74,7 +74,7 @@ async def test_the_arrow_keys_move_the_timeline_and_the_bars_with_it(page: Page)
 async def test_a_job_is_explained_by_keyboard_alone(page: Page) -> None:
     await page.tab_to(f"{FOCUS}.dataset.job === 'default/large'")
     await page.press("Enter")
-    await page.until(f"{DETAIL}.includes('Waited 11 min: it needs 35 cpu')")
+    await page.until(f"{DETAIL}.includes('Waited 11 min: the cluster is full')")
     assert await page.ask(f"{FOCUS}.id") == "detail-heading"
     assert "bound large-0" not in await page.ask(DETAIL)
     await page.tab_to(f"{FOCUS}.tagName === 'SUMMARY' && {FOCUS}.parentElement.id === 'story'")
