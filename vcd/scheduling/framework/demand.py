@@ -270,15 +270,17 @@ class Demand:
             for places in map(kinds.places, helped):
                 self._coming[self.rows[places]] = True
 
-    def _first(self, kinds: _Kinds, kind: int) -> tuple[str, int]:
-        """Return the key and the row of the first pod of a kind, in order of key."""
-        rows = self.rows[kinds.places(kind)].tolist()
-        return min(zip(self._session.snapshot.tasks.keys_of(rows), rows, strict=True))
-
     def _in_order(self, kinds: _Kinds, chosen: Ints) -> list[int]:
-        """Sort kinds by their first pod: their numbers depend on the order in which shapes were first seen, and the
-        questions of a session must not."""
-        return sorted(chosen.tolist(), key=lambda kind: self._first(kinds, kind))
+        """Sort kinds by the key of their first pod: their numbers depend on the order in which shapes were first seen,
+        and the questions of a session must not."""
+        if not len(chosen):
+            return []
+        places = np.flatnonzero(np.isin(kinds.of, chosen))
+        keys = self._session.snapshot.tasks.keys_of(self.rows[places].tolist())
+        first: dict[int, str] = {}
+        for kind, key in zip(kinds.of[places].tolist(), keys, strict=True):
+            first[kind] = min(first.get(kind, key), key)
+        return sorted(first, key=first.__getitem__)
 
     def _count(self, kinds: _Kinds, kind: int, with_own: bool = False) -> int:
         """Return how many pods of a kind the nodes could take together. With ``with_own``, each satisfies the affinity
@@ -287,7 +289,8 @@ class Demand:
         if with_own:
             coming = coming.copy()
             coming[rows] = True
-        example = self.feasibility.example(self._first(kinds, kind)[1])
+        first = min(zip(self._session.snapshot.tasks.keys_of(rows.tolist()), rows.tolist(), strict=True))[1]
+        example = self.feasibility.example(first)
         if not self.feasibility.most_by_facts(example):
             return 0  # other pods can only exclude nodes, and are expensive to evaluate
         return self.feasibility.most_together(example, rows, coming)
