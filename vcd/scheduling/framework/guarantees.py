@@ -63,22 +63,22 @@ def _is_of_lifecycle(taint: Taint) -> bool:
 class _Branch:
     """A queue and its descendants.
 
-    ``held`` is what they hold, for a queue the list of its account. ``kept`` is the same, with unused guarantees of
-    descendants counted as held. ``most`` limits ``kept`` (None: no limit).
+    ``held`` is what they hold, for a queue the list of its account. ``claimed`` is the same, with unused guarantees of
+    descendants counted as held. ``most`` limits ``claimed`` (None: no limit).
     """
 
-    __slots__ = ("above", "held", "kept", "least", "most")
+    __slots__ = ("above", "claimed", "held", "least", "most")
 
     def __init__(self, held: list[int]) -> None:
         self.above: _Branch | None = None
         self.held = held
-        self.kept = held[:]
+        self.claimed = held[:]
         self.least: Amounts = [0] * len(held)
         self.most: Amounts | None = None
 
     def total(self, column: int, more: int = 0) -> int:
         """Return what the queue holds or is guaranteed, if it held ``more``."""
-        return max(self.kept[column] + more, self.least[column])
+        return max(self.claimed[column] + more, self.least[column])
 
 
 class Guarantees:
@@ -116,7 +116,7 @@ class Guarantees:
         self._root.held = plus(self._root.held, amounts, times)
         branch = self._branches[queue.index]
         before = [branch.total(column) for column in range(len(amounts))]
-        branch.kept = plus(branch.kept, amounts, times)
+        branch.claimed = plus(branch.claimed, amounts, times)
         self._pass_on(branch, before)
 
     def exceeded(self, queue: Queue, amounts: Amounts, skip: int) -> list[int]:
@@ -130,7 +130,7 @@ class Guarantees:
     def unused(self) -> Iterator[tuple[Queue, list[int]]]:
         """Yield queues with the unused part of their guarantee; queues that use all of it are omitted."""
         for account, branch in zip(self._accounts, self._branches, strict=True):
-            left = [max(least - kept, 0) for least, kept in zip(branch.least, branch.kept, strict=True)]
+            left = [max(least - claimed, 0) for least, claimed in zip(branch.least, branch.claimed, strict=True)]
             if any(left):
                 yield account.queue, left
 
@@ -145,19 +145,19 @@ class Guarantees:
             more = branch.total(column, more) - before
             if not more:
                 return False  # covered by its own guarantee, or by that of a queue above it
-            others = (above.kept[column] - before) - (above.held[column] - branch.held[column])
-            if others > 0 and above.most is not None and above.kept[column] + more > above.most[column]:
+            others = (above.claimed[column] - before) - (above.held[column] - branch.held[column])
+            if others > 0 and above.most is not None and above.claimed[column] + more > above.most[column]:
                 return True
             branch = above
         return False
 
     @staticmethod
     def _pass_on(branch: _Branch, before: Amounts) -> None:
-        """Update ``kept`` of all queues above a branch whose totals were ``before``."""
+        """Update ``claimed`` of all queues above a branch whose totals were ``before``."""
         above = branch.above
         while above is not None:
             columns = range(len(before))
             gained = [branch.total(column) - before[column] for column in columns]
             before = [above.total(column) for column in columns]
-            above.kept = [have + more for have, more in zip(above.kept, gained, strict=True)]
+            above.claimed = [have + more for have, more in zip(above.claimed, gained, strict=True)]
             branch, above = above, above.above
